@@ -153,8 +153,8 @@ def test_the_page_is_opened(kept: None, line: CommandLine, tmp_path: Path, monke
 
 def test_what_cannot_be_reported_is_refused(kept: None, line: CommandLine) -> None:
     line.refused("report", "cookies", "nothing.test", says="there is no scan of nothing.test yet")
-    line.refused("report", "cookies", "example.com", "--diff", "--open", says="--diff is shown here")
-    line.refused("report", "cookies", "example.com", "--against", "scan-1", says="--against is for comparing")
+    line.refused("report", "cookies", "example.com", "--diff", "--open", says="--diff prints a comparison")
+    line.refused("report", "cookies", "example.com", "--against", "scan-1", says="--against needs --diff")
 
 
 def test_a_scan_is_added(line: CommandLine) -> None:
@@ -173,6 +173,6 @@ def test_a_scan_is_added(line: CommandLine) -> None:
         "customPages": ["/a", "/b"],
         "accept_selector": "#yes",
     }
-    line.refused("add", "cookies", "example.com", says="cookies-example-com scans example.com already")
+    line.refused("add", "cookies", "example.com", says="cookies-example-com already collects example.com")
     line.refused("add", "cookies", "example.com/page", says="is a page, but a scan needs a domain")
     line.refused("add", "cookies", "example.org", "--custom-page", "https://a.test/", says="is not a page of")

@@ -93,7 +93,7 @@ async def test_a_target_that_is_gone_pauses_its_job(app: Floodmark) -> None:
 
     async with running(app) as floodmark:
         assert (await floodmark.wait_for_first_run("posts")).state == "dead"
-        sentence = "paused: 410: this feed was shut down; go on with: floodmark resume posts"
+        sentence = "paused: 410: this feed was shut down; resume it with: floodmark resume posts"
         assert await floodmark.explain("posts") == sentence
 
         await floodmark.resume("posts")

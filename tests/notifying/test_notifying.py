@@ -99,7 +99,7 @@ def notifier_of(resources: Resources, leader: Leading) -> Notifier:
 
 
 async def dies(resources: Resources, name: str, error: str = "TimeoutError: no answer") -> None:
-    """A job fails for good."""
+    """A job fails permanently."""
     lease = await given_lease(resources, name=name)
     if isinstance(resources.clock, SetClock):
         resources.clock.advance(timedelta(seconds=1))
@@ -125,12 +125,14 @@ async def test_letters_are_told_over_every_channel_once(
     await notifier.step()
 
     [text] = slack(receiver)
-    assert text.startswith(":rotating_light: *3 jobs failed for good: TimeoutError: no answer*\n• news, tides, weather")
+    assert text.startswith(
+        ":rotating_light: *3 jobs failed permanently: TimeoutError: no answer*\n• news, tides, weather"
+    )
     [told] = hooks(receiver)
     assert (told["kind"], told["status"], told["count"], told["instance"]) == ("dead_letter", "trouble", 3, "test")
     assert [subject["name"] for subject in told["subjects"]] == ["news", "tides", "weather"]
     [letter] = letterbox.letters
-    assert letter["Subject"] == "[floodmark] 3 jobs failed for good: TimeoutError: no answer"
+    assert letter["Subject"] == "[floodmark] 3 jobs failed permanently: TimeoutError: no answer"
     assert (letter["To"], letter["Message-ID"]) == ("ada@example.com, ops@example.com", f"<{told['id']}@floodmark>")
     assert "- Look: floodmark dlq" in letter.get_content()
     assert {(event.channel, event.result) for event in counted} == {
@@ -384,7 +386,7 @@ async def test_both_databases_tell_the_same(anywhere: Resources, receiver: Recei
     ) == ([], set(), set())
     await notifier.step()
     await notifier.step()
-    assert sorted(told["title"] for told in hooks(receiver)) == ["2 jobs failed for good", "account r1 was lost: no"]
+    assert sorted(told["title"] for told in hooks(receiver)) == ["2 jobs failed permanently", "account r1 was lost: no"]
     await notifier.close()
 
 

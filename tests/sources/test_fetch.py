@@ -513,7 +513,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "says"),
         [
-            (("@harbour", "--date", "2999-01-01"), "has not come yet"),
+            (("@harbour", "--date", "2999-01-01"), "is in the future"),
             (("@harbour", "--date", "2026-06-02", "--until", "2026-06-01"), "comes before"),
             (("@harbour", "--date", "1.6.2026"), "--date '1.6.2026' is not a day"),
             (("no channel!", "--date", "2026-06-01"), "is not the name of a channel"),
@@ -557,7 +557,7 @@ class TestCommand:
             finally:
                 process.kill()
                 process.wait()
-        assert "Stopped. The same command goes on from here." in reader.said()
+        assert "Stopped. Repeat the command to continue." in reader.said()
         assert "Traceback" not in reader.said()
 
     @pytest.mark.spec("F6", "F8")

@@ -29,7 +29,7 @@ def test_a_channel_is_added_under_its_one_name(cli: CommandLine) -> None:
     assert (added["name"], added["target"], added["stream"]) == ("telegram-harbour", "@harbour", "telegram:@harbour")
     assert added["interval_seconds"] == 300
     for again in ("@harbour", "harbour", "t.me/s/harbour"):
-        cli.refused("add", "telegram", again, says="telegram-harbour collects @harbour already")
+        cli.refused("add", "telegram", again, says="telegram-harbour already collects @harbour")
     # Whoever wants a second job says so.
     cli.good("add", "telegram", "@harbour", "--name", "often", "--every", "10s")
 
@@ -59,7 +59,10 @@ def test_without_an_account_it_says_what_to_type_next(cli: CommandLine) -> None:
         (("t.me/+AbCdEf",), "is an invitation"),
         (("+491701234567",), "is not a channel"),
         (("no such name",), "is not the name of a channel"),
-        (("-1001234567890",), "put -- before what begins with a minus: floodmark add telegram -- -1001234567890"),
+        (
+            ("-1001234567890",),
+            "put -- before a value that starts with a minus: floodmark add telegram -- -1001234567890",
+        ),
         (("@harbour", "--history", "0"), "is not a number of posts"),
         (("@harbour", "--since", "yesterday"), "is not a date"),
         (("@harbour", "--revisit", "soon"), "is not a length of time"),

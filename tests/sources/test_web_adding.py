@@ -44,15 +44,15 @@ async def test_an_address_is_tried_before_it_is_added(site: Site, cli: CommandLi
 
     page = await tried("/old")
     assert "Ships come and go." in page
-    assert "2, of which 1 lead to pages of the same site" in page
-    assert "wants 2 s between two pages" in page
+    assert "2, 1 of them to pages of the same site" in page
+    assert "with 2 s between requests" in page
     assert f"floodmark add web {site.url}/ --every 1h" in page
     feed = await tried("/feed")
     assert "A ship has come" in feed
     assert "1 d ago" in feed
     assert f"floodmark add feed {site.url}/feed --every 15m" in feed
     site.forget()
-    assert "does not allow it: nothing was fetched" in await tried("/private")
+    assert "disallows it: nothing was fetched" in await tried("/private")
     assert site.paths() == ["/robots.txt"]
     assert "not found (status 404)" in await tried("/private", "--ignore-robots")
     told = await asyncio.to_thread(cli.good, "try", f"{site.url}/", "--json")
@@ -70,7 +70,7 @@ def test_sites_and_feeds_are_added_in_their_one_form(cli: CommandLine) -> None:
     feed = cli.good("add", "feed", "https://example.com/feed.xml", "--json").json
     assert (feed["source"], feed["target"]) == ("feed", "https://example.com/feed.xml")
 
-    cli.refused("add", "web", "https://example.com/news/", says="web-example-com-news collects")
+    cli.refused("add", "web", "https://example.com/news/", says="web-example-com-news already collects")
     cli.refused("add", "web", "javascript:alert(1)", says="is not the URL of a page")
     cli.refused("add", "web", "https://a.example", "--include", "news", says="matches no path")
     cli.refused("add", "web", "https://a.example", "--robots", "perhaps", says="is not known")

@@ -199,7 +199,7 @@ def test_breakers_are_listed_and_closed_by_hand(cli: CommandLine) -> None:
         assert shown in told
     assert cli.good("breakers", "ls", "--json").json == cli.good("breakers", "--json").json
     assert "which is open. Nothing was changed." in cli.good("breakers", "reset", KEY.scope, "--dry-run").out
-    cli.refused("breakers", "reset", KEY.scope, says="has to be confirmed")
+    cli.refused("breakers", "reset", KEY.scope, says="it needs confirmation")
     cli.refused("breakers", "reset", "unknown", "--yes", says="there is no breaker 'unknown'")
     assert "open -> closed" in cli.good("breakers", "reset", KEY.scope, "--yes").out
     [row] = cli.good("breakers", "--json").json

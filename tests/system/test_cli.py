@@ -163,7 +163,7 @@ def test_an_unexpected_error_is_short_and_the_traceback_is_there_on_demand(
         raise RuntimeError("password=hunter2 boom")
 
     monkeypatch.setattr("floodmark.wiring.resources.open_resources", explode)
-    short = cli.refused("ls", says="something unexpected happened: RuntimeError", code=1)
+    short = cli.refused("ls", says="an unexpected error occurred: RuntimeError", code=1)
     assert "Traceback" not in short.err
     long = cli("ls", "--debug")
     assert "Traceback" in long.err
@@ -291,8 +291,8 @@ def test_adding_a_job_tells_its_next_runs_and_what_to_type(cli: CommandLine) -> 
         (("resume", "nobody"), "there is no job 'nobody'"),
         (("cancel", "nobody", "--yes"), "there is no job 'nobody'"),
         (("rm", "nobody", "--yes"), "there is no job 'nobody'"),
-        (("rm", "taken"), "nobody is at the keyboard"),
-        (("watermark", "reset", "taken"), "nobody is at the keyboard"),
+        (("rm", "taken"), "there is no terminal to ask on"),
+        (("watermark", "reset", "taken"), "there is no terminal to ask on"),
         (("watermark", "set", "taken", "5", "--yes"), "is not an object"),
         (("watermark", "set", "taken", "{", "--yes"), "is not JSON"),
         (("watermark", "show", "nobody"), "there is no stream 'nobody'"),
@@ -303,9 +303,9 @@ def test_adding_a_job_tells_its_next_runs_and_what_to_type(cli: CommandLine) -> 
         (("history", "--since", "yesterday"), "is not a length of time"),
         (("history", "--state", "asleep"), "--state"),
         (("stats", "nobody"), "there is no job 'nobody'"),
-        (("dlq", "retry"), "say which dead letters"),
-        (("dlq", "retry", "--all", "--group", "abc"), "say which dead letters"),
-        (("dlq", "drop", "--all", "--yes"), "there are no such dead letters"),
+        (("dlq", "retry"), "no dead letters are selected"),
+        (("dlq", "retry", "--all", "--group", "abc"), "no dead letters are selected"),
+        (("dlq", "drop", "--all", "--yes"), "no dead letters match"),
         (("dlq", "retry", "--id", "abc"), "there is no execution 'abc'"),
         (("next", "61 * * * *"), "bad minute '61'"),
         (("next", "nobody"), "there is no job 'nobody'"),
@@ -313,7 +313,7 @@ def test_adding_a_job_tells_its_next_runs_and_what_to_type(cli: CommandLine) -> 
         (("events", "--stream", "nobody"), "there is no stream 'nobody'"),
         (("workers", "--drain", "--resume"), "contradict each other"),
         (("migrate", "--to", "9999"), "there is no schema '9999'"),
-        (("migrate", "--to", "base"), "nobody is at the keyboard"),
+        (("migrate", "--to", "base"), "there is no terminal to ask on"),
         (("worker", "--processes", "2"), "SQLite is for one worker process"),
     ],
 )
@@ -345,7 +345,7 @@ def test_jobs_are_listed_in_words_and_by_filters(cli: CommandLine) -> None:
     }  # fmt: skip
     assert list(found.values()) == [["news"], ["news"], ["broken"], ["slow"], [], ["news"], ["broken"], ["news"]]
     assert "More: floodmark ls --after broken" in cli.good("ls", "--limit", "1").out
-    assert "No job fits" in cli.good("ls", "--source", "web").out
+    assert "No job matches" in cli.good("ls", "--source", "web").out
 
 
 def test_showing_a_job_tells_all_about_it(cli: CommandLine) -> None:
@@ -364,8 +364,8 @@ def test_a_job_is_paused_resumed_and_deleted(cli: CommandLine) -> None:
     add(cli, "news", "--every", "15m")
     cli.good("pause", "news", "--reason", "too [loud]")
     assert cli.explain("news") == "paused"
-    assert "paused: too [loud]; go on with: floodmark resume news" in cli.good("explain", "news").out
-    assert "nothing runs until that changes" in cli.good("next", "news").out
+    assert "paused: too [loud]; resume it with: floodmark resume news" in cli.good("explain", "news").out
+    assert "it does not run until that changes" in cli.good("next", "news").out
     cli.good("resume", "news")
     assert cli.explain("news") == "no_leader"
     assert "Would delete the job news" in cli.good("rm", "news", "--dry-run").out
@@ -400,7 +400,7 @@ def test_what_is_to_come_is_listed_with_the_changes_of_the_clocks(cli: CommandLi
     add(cli, "news", "--monthly", "31 02:00")
     assert all(run["at"].endswith("T02:00:00Z") for run in cli.good("next", "news", "--json").json)
     add(cli, "slow")
-    assert "no time of its own" in cli.good("next", "slow").out
+    assert "runs on demand" in cli.good("next", "slow").out
 
 
 def test_a_watermark_is_set_before_the_first_run_and_reset(cli: CommandLine) -> None:
@@ -420,13 +420,13 @@ def test_a_watermark_is_set_before_the_first_run_and_reset(cli: CommandLine) -> 
 
 def test_empty_listings_say_so(cli: CommandLine) -> None:
     for command, says in (
-        (("history",), "Nothing ran."),
-        (("history", "--since", "24h"), "Nothing ran within 24h."),
+        (("history",), "No executions."),
+        (("history", "--since", "24h"), "No executions within 24h."),
         (("dlq",), "No dead letters."),
-        (("limits",), "No limits hold"),
-        (("breakers",), "No breakers"),
+        (("limits",), "No active rate limits"),
+        (("breakers",), "No circuit breakers"),
         (("events",), "No events."),
-        (("workers",), "Nobody is there"),
+        (("workers",), "No processes are running"),
     ):
         assert says in cli.good(*command).out
     for listing in (
@@ -445,7 +445,7 @@ def test_empty_listings_say_so(cli: CommandLine) -> None:
 
 
 def test_migrating_tells_before_and_after(cli: CommandLine) -> None:
-    assert "Would bring the schema from empty to" in cli.good("migrate", "--dry-run").out
+    assert "Would migrate the schema from empty to" in cli.good("migrate", "--dry-run").out
     told = cli.good("migrate").out
     assert told.startswith("Schema empty -> ")
     assert "nothing to do" in cli.good("migrate").out
@@ -495,7 +495,7 @@ def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLi
     assert events[0]["data"]["id"] == 1
     behind = live.good("events", "--after", str(events[4]["position"]), "--stream", "paper", "--json").json
     assert [event["key"] for event in behind] == ["6", "7"]
-    assert "Go on with: floodmark events --after" in live.good("events").out
+    assert "Continue: floodmark events --after" in live.good("events").out
 
     history = live.good("history", "paper", "--state", "done", "--since", "1h", "--json").json
     assert [e["items_new"] for e in history] == [2, 5]
@@ -540,7 +540,7 @@ def test_a_failed_run_exits_with_1_and_waits_in_the_dead_letters(live: CommandLi
     assert "Would retry 1 dead letter" in live.good("dlq", "retry", "--group", group["mark"], "--dry-run").out
     live.good("dlq", "retry", "hopeless")
     eventually(lambda: live.good("dlq", "ls", "hopeless", "--json").json)
-    live.refused("dlq", "drop", "hopeless", says="nobody is at the keyboard")
+    live.refused("dlq", "drop", "hopeless", says="there is no terminal to ask on")
     assert "Dropped 1 dead letter" in live.good("dlq", "drop", "--id", letter["execution_id"], "--yes").out
     assert live.good("dlq", "ls", "hopeless", "--json").json == []
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from command_line import Answer, CommandLine
 from floodmark.cli import app
-from floodmark.cli.logging_in import SESSION_VARIABLE
+from floodmark.cli.login_options import SESSION_VARIABLE
 from floodmark.settings import keys
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 
@@ -139,7 +139,7 @@ def test_a_wrong_code_and_a_wrong_password_add_nothing(cli: CommandLine, server:
     assert "that is not the password" in told.err
     assert told.code == 2
     told = typed(cli, *by_phone(server, "reader1"), keyboard="")
-    assert "the code is needed, and nobody is at the keyboard" in told.err
+    assert "the code is missing, and there is no terminal to ask on" in told.err
     assert cli.good("accounts", "ls", "--json").json == []
 
 
@@ -149,7 +149,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(cli: CommandLine, se
     refused = {
         "cannot be the name of an account": ("a b", "--session", session),
         "contradict each other": ("a", "--session", session, "--phone", PHONE),
-        "is not said": ("a",),
+        "no phone number and no session is given": ("a",),
         "not a string session": ("a", "--session", "nonsense"),
         "cannot be read": ("a", "--session", "missing.session"),
         "is not a session file": ("a", "--session", "text.session"),
@@ -292,9 +292,9 @@ def test_an_account_is_removed_after_asking(cli: CommandLine, server: LoopbackTe
     cli.good("add", "python", "feeds:news", "--name", "news", "--every", "1h")
     sql(cli, "UPDATE jobs SET account = 'reader1'")
 
-    cli.refused("accounts", "rm", "reader1", says="has to be confirmed")
+    cli.refused("accounts", "rm", "reader1", says="it needs confirmation")
     told = cli.good("accounts", "rm", "reader1", "--dry-run").out
-    assert "Would forget the account reader1, which 1 job asks for (news)" in told
+    assert "Would delete the account reader1, which 1 job uses (news)" in told
     assert len(cli.good("accounts", "ls", "--json").json) == 1
 
     assert "Devices" in cli.good("accounts", "rm", "reader1", "--yes").out

@@ -53,11 +53,11 @@ def test_a_job_is_edited_enabled_and_disabled(cli: CommandLine) -> None:
     cli.good("disable", "news")
     assert cli.explain("news") == "disabled"
     assert cli.good("enable", "news", "--json").json["schedule_enabled"] is True
-    assert "is like that already" in cli.good("edit", "news", "--daily", "02:00").out
+    assert "already has these values" in cli.good("edit", "news", "--daily", "02:00").out
 
     before = cli.good("show", "news", "--json").json["job"]
     assert "Nothing was changed" in cli.good("edit", "news", "--every", "5m", "--dry-run").out
-    cli.refused("edit", "news", says="no change was named")
+    cli.refused("edit", "news", says="no change is given")
     cli.refused("edit", "news", "--cron", "61 6 * * *", says="bad minute")
     cli.refused("edit", "news", "--clear", "name", says="'name'")
     cli.refused("edit", "nobody", "--every", "5m", says="nobody")
@@ -138,7 +138,7 @@ async def test_the_doctor_speaks_of_dead_letters_paused_jobs_and_disk(
     await crew.run(jobs, job, Dead(error="gone"))
     await jobs.pause(job, "the channel is private")
     ill = await findings()
-    assert ill["dead letters"].text == "1 execution failed for good"
+    assert ill["dead letters"].text == "1 execution failed permanently"
     assert "floodmark dlq" in ill["dead letters"].hint
     assert ill["paused jobs"].text == "1 job is paused: news (the channel is private)"
 

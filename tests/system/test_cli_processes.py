@@ -43,7 +43,7 @@ def metric(text: str, name: str) -> float:
 def test_up_collects_what_an_application_declares_and_ends_by_itself(cli: CommandLine) -> None:
     answer = cli.real("up", "--app", "feeds:app", "--seconds", "4")
     assert answer.code == 0, answer
-    assert "is up. Stop it with Ctrl-C." in answer.out
+    assert "is up. Press Ctrl-C to stop." in answer.out
     assert "sqlite:///.floodmark/floodmark.db" in answer.out
     assert "feeds:app" in answer.out
     items = json.loads(cli.real("items", "ticks", "--json").out)
@@ -136,7 +136,7 @@ def test_a_person_is_asked_before_something_is_taken_away(cli: CommandLine) -> N
     cli.good("add", "python", "feeds:news", "--name", "news")
     refused = typed(cli, "rm", "news", keys="n\n")
     assert refused.code == 1
-    assert "This will delete the job news (on demand). Go ahead?" in refused.err
+    assert "This will delete the job news (on demand). Continue?" in refused.err
     assert cli.good("ls", "--json").json
     agreed = typed(cli, "rm", "news", keys="y\n")
     assert agreed.code == 0, agreed

@@ -53,16 +53,16 @@ def test_triggers_are_added_listed_and_removed(cli: CommandLine) -> None:
     assert "/api/v2/triggers/webhook/a/42" in made.out
     added = cli.good("triggers", "add", "channel", "content:*", "--job", "news", "--param", "n=body.n", "--json").json
     assert (added["kind"], added["params"], added["jobs"]) == ("channel", {"n": "body.n"}, ["news"])
-    assert "Nobody hears it: there is no Redis" in cli.good("triggers", "add", "stream", "orders").out
+    assert "It is not listened to: there is no Redis" in cli.good("triggers", "add", "stream", "orders").out
 
     rows = cli.good("triggers", "ls", "--json").json
     assert [(row["kind"], row["signed"]) for row in rows] == [("webhook", True), ("channel", False), ("stream", False)]
     listed = cli.good("triggers").out
     assert all(word in listed for word in ("/a/{id}", "content:*", "orders", "no: there is no Redis"))
     status = " ".join(cli.good("triggers", "status").out.split())
-    assert "listens to Redis nobody matched no job nothing could not be read nothing" in status
+    assert "Redis listener none matched no job nothing unreadable nothing" in status
 
-    assert "forget the channel content:*, which fires news" in cli.good("triggers", "rm", "content:*", "--dry-run").out
+    assert "remove the channel content:*, which fires news" in cli.good("triggers", "rm", "content:*", "--dry-run").out
     cli.good("triggers", "rm", "content:*", "--yes")
     cli.good("triggers", "rm", rows[0]["trigger_id"], "--yes")
     cli.good("triggers", "rm", "orders", "--kind", "stream", "--yes")

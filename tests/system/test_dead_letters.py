@@ -1,4 +1,4 @@
-"""Executions that failed for good, and what a person does about them."""
+"""Executions that failed permanently, and what a person does about them."""
 
 from datetime import timedelta
 

@@ -432,14 +432,14 @@ class TestExport:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ((), "not said where the files shall go"),
+            ((), "no folder for the files is given"),
             (("--out", "feeds.py"), "feeds.py is a file, not a folder"),
             (("--out", "out", "--since", "yesterday"), "'yesterday' is not a day"),
             (("--out", "out", "--since", "2026-06-02", "--until", "2026-06-01"), "comes before"),
             (("--out", "out", "--job", "nothing"), "there is no job 'nothing'"),
             (("--out", "out", "--job", "news"), "has no posts of a channel"),
             (("--out", "out", "--stream", "telegram:8"), "there is no stream 'telegram:8'"),
-            (("--out", "out", "--job", "seven", "--stream", "telegram:7"), "in two ways"),
+            (("--out", "out", "--job", "seven", "--stream", "telegram:7"), "contradict each other"),
         ],
     )
     def test_what_makes_no_sense_is_refused(

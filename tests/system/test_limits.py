@@ -130,8 +130,8 @@ def test_limits_are_listed_and_lifted_by_hand(cli: CommandLine) -> None:
     for shown in (KEY, "in 59 min", "0.5/s", "FloodWait"):
         assert shown in told
     assert cli.good("limits", "ls", "--json").json == cli.good("limits", "--json").json
-    assert "Would lift the limit" in cli.good("limits", "clear", KEY, "--dry-run").out
-    cli.refused("limits", "clear", KEY, says="has to be confirmed")
+    assert "Would clear the limit" in cli.good("limits", "clear", KEY, "--dry-run").out
+    cli.refused("limits", "clear", KEY, says="it needs confirmation")
     cli.refused("limits", "clear", "unknown", "--yes", says="there is no limit 'unknown'")
     assert cli.good("limits", "clear", KEY, "--yes", "--json").json["key"] == KEY
     assert cli.good("limits", "--past", "--json").json == []

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from floodmark.cli.logs import LogFollower
-from floodmark.cli.story import StoryEntry, in_order
+from floodmark.cli.timeline import TimelineEntry, sort_entries
 from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
@@ -68,7 +68,7 @@ async def test_a_job_is_followed_through_a_hard_life(sqlite: Opened) -> None:
         await resources.queue.put(await resources.upkeep.wake(limit=10))
         [lease] = await take(resources, worker="w3")
         await settle(resources, lease, Dead(error="OSError: reset again"))
-        assert (await told(look))[-1] == "error dead: failed for good: OSError: reset again"
+        assert (await told(look))[-1] == "error dead: failed permanently: OSError: reset again"
         assert await told(look) == []
 
         # Whoever comes later reads the same, as far as it is stored.
@@ -105,7 +105,7 @@ def test_an_attempt_starts_before_it_keeps_anything() -> None:
     noon, second = datetime(2026, 6, 1, 12, tzinfo=UTC), timedelta(seconds=1)
     happened = [("kept", 0.0), ("started", 0.2), ("done", 0.3), ("started", 2.0), ("kept", 2.1), ("fired", -0.1)]
     entries = [
-        StoryEntry(at=noon + after * second, level="info", event=event, text="", execution_id="e")
+        TimelineEntry(at=noon + after * second, level="info", event=event, text="", execution_id="e")
         for event, after in happened
     ]
-    assert [entry.event for entry in in_order(entries)] == ["fired", "started", "kept", "done", "started", "kept"]
+    assert [entry.event for entry in sort_entries(entries)] == ["fired", "started", "kept", "done", "started", "kept"]

@@ -114,7 +114,7 @@ def test_a_token_is_shown_once_and_listed_without_its_secret(cli: CommandLine) -
     told = cli.good("tokens", "add", "ci", "--role", "operate", "--expires", "90d")
     [text] = [line for line in told.out.splitlines() if line.startswith("fm_")]
     assert "Added ci, role operate, until 20" in told.out
-    assert "everybody needs a token" in told.out
+    assert "every API request needs a token" in told.out
     quiet = cli.good("--quiet", "tokens", "add", "boss", "--role", "admin").out.strip()
     assert id_in(quiet) is not None
     given = cli.good("tokens", "add", "reader", "--role", "read", "--json").json
@@ -146,7 +146,7 @@ def test_what_makes_no_sense_is_refused(cli: CommandLine) -> None:
 
 def test_revoking_is_asked_about_and_audited(cli: CommandLine) -> None:
     cli.good("tokens", "add", "ci", "--role", "read")
-    cli.refused("tokens", "revoke", "ci", says="nobody is at the keyboard")
+    cli.refused("tokens", "revoke", "ci", says="there is no terminal to ask on")
     assert "Would revoke the token ci" in cli.good("tokens", "revoke", "ci", "--dry-run").out
     assert "Revoked ci." in cli.good("tokens", "revoke", "ci", "--yes").out
     cli.refused("tokens", "revoke", "ci", "--yes", says="revoked already")

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from floodmark.cli.history import digits_shown, time_taken
+from floodmark.cli.output import counted, plain, safe, short
 from floodmark.cli.parsing import json_or_text, params_of
-from floodmark.cli.root import hoisted
-from floodmark.cli.showing import counted, plain, safe, short
+from floodmark.cli.root import hoist_global_options
 from floodmark.cli.times import absolute, both, clock_changes, due, relative, upcoming
 from floodmark.errors import InvalidInput
 from floodmark.model.execution import Execution, State
@@ -32,7 +32,7 @@ MINUTE = timedelta(minutes=1)
     ],
 )
 def test_global_options_may_stand_anywhere(typed: str, understood: str) -> None:
-    assert hoisted(typed.split()) == understood.split()
+    assert hoist_global_options(typed.split()) == understood.split()
 
 
 @pytest.mark.parametrize(

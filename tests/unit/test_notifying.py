@@ -74,7 +74,7 @@ def test_letters_wait_for_each_other_and_are_told_together() -> None:
     letters = [a_letter(f"job{n}", NOON + n * SECOND, f"TimeoutError: took {n} s") for n in range(1, 8)]
     assert desk.look(NOON + 8 * SECOND, *letters) == []
     assert desk.look(NOON + 11 * SECOND, *letters) == [
-        "7 jobs failed for good: TimeoutError: took 1 s | job1, job2, job3 and 4 more; Look: floodmark dlq"
+        "7 jobs failed permanently: TimeoutError: took 1 s | job1, job2, job3 and 4 more; Look: floodmark dlq"
     ]
     assert desk.look(NOON + 12 * SECOND, *letters) == []
 
@@ -87,7 +87,7 @@ def test_a_job_that_keeps_failing_rests_and_is_then_counted() -> None:
     for n, letter in enumerate(again, 1):
         assert desk.look(NOON + n * MINUTE, *again[: n - 1], letter) == []
     [told] = desk.look(NOON + 6 * MINUTE, *again)
-    assert told == "news failed for good: TimeoutError: took 3 s | 3 times; Look: floodmark dlq"
+    assert told == "news failed permanently: TimeoutError: took 3 s | 3 times; Look: floodmark dlq"
     # And when it is quiet, nothing is remembered of it.
     assert desk.look(NOON + 20 * MINUTE) == []
     assert desk.records == 0
@@ -97,7 +97,7 @@ def test_different_errors_are_told_apart_in_one_message() -> None:
     desk = Desk(NotificationPace(debounce=timedelta(), group_wait=timedelta()))
     letters = [a_letter("a", NOON + SECOND, "refused"), a_letter("b", NOON + SECOND), a_letter("c", NOON + SECOND)]
     assert desk.look(NOON + SECOND, *letters) == [
-        "3 jobs failed for good | 2 × TimeoutError: took 3 s (b, c); a: refused; Look: floodmark dlq"
+        "3 jobs failed permanently | 2 × TimeoutError: took 3 s (b, c); a: refused; Look: floodmark dlq"
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_storm_of_letters_is_remembered_within_bounds() -> None:
     desk = Desk()
     letters = [a_letter(f"job{n}", NOON + SECOND) for n in range(MOST_RECORDS + 500)]
     [told] = desk.look(NOON + MINUTE, *letters)
-    assert told.startswith("1,001 jobs failed for good: TimeoutError")
+    assert told.startswith("1,001 jobs failed permanently: TimeoutError")
     assert desk.records == MOST_RECORDS + 1
 
 

@@ -12,7 +12,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Executions", "description": "Runs of jobs: past, current, and their results."},
     {"name": "Streams", "description": "Collected data: watermarks, items, events."},
     {"name": "Reports", "description": "Results of cookie scans, with pictures, and differences between scans."},
-    {"name": "Dead letters", "description": "Executions that failed for good."},
+    {"name": "Dead letters", "description": "Executions that failed permanently."},
     {"name": "Limits", "description": "Rate limits and circuit breakers."},
     {"name": "Triggers", "description": "External triggers: webhooks, and channels and streams of Redis."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},

@@ -1,8 +1,8 @@
-"""The command line: parse, call the operations, show.
+"""The command line: parse options, call operations, print the result.
 
-commands.py   all commands, by panel; a command's module is loaded when it is needed
-root.py       global options, errors, and what every command uses
-session.py    opens the operations: of a server, or of this process
+commands.py   all commands, by help panel; the module of a command is loaded when it is needed
+root.py       global options, error messages, and what every command uses
+session.py    opens the operations of a server, or on the database
 """
 
 import gc
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Load all commands when they are first asked for."""
+        """Load all commands at the first use of `app`."""
         if name != "app":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from .commands import app  # noqa: PLC0415 - takes half a second
@@ -25,9 +25,9 @@ else:
 
 
 def main() -> None:
-    """Run the command that was typed: the entry point `floodmark`."""
+    """Run a command: the entry point `floodmark`."""
     if sys.argv[1:] == ["--version"]:
-        # Without the commands, which take longer to load than this to print.
+        # Without loading the commands, which takes much longer.
         sys.stdout.write(f"floodmark {__version__}\n")
         return
     # Imports make many objects and no garbage: with the usual threshold a short command takes a tenth longer.

@@ -1,19 +1,17 @@
-"""Who changed what, and when."""
+"""List the audit log."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from floodmark.model.audit import AuditRow
 from floodmark.model.page import cursor_of, take
 
-from .root import AsJson, Desk
-from .showing import json_line, plain, print_json, safe, short, table
+from .output import json_line, plain, print_json, safe, short, table
+from .root import AsJson, CliContext
 from .times import relative
-
-if TYPE_CHECKING:
-    from floodmark.model.audit import AuditRow
 
 
 def audit(
@@ -27,8 +25,8 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """List the changes in the audit log, newest first: by command, API or sync."""
-    desk = Desk.of(context)
-    found = desk.work(
+    cli = CliContext.of(context)
+    found = cli.work(
         lambda operations: take(operations.each_audit_row(what=what, cursor=cursor_of("audit", before)), limit)
     )
     now = datetime.now(UTC)
@@ -36,17 +34,17 @@ def audit(
         return print_json(found)
     if not found:
         where = "" if what is None else f" of {plain(what)}"
-        desk.out.print(f"No changes{where}{'' if before is None else f' before {before}'}.", highlight=False)
-        return None if what is None else desk.note("[dim]Things are named as in: job:news, token:ci, workers[/]")
+        cli.out.print(f"No changes{where}{'' if before is None else f' before {before}'}.")
+        return None if what is None else cli.note("[dim]Objects are named as in: job:news, token:ci, workers[/]")
     rows = [_row(row, now) for row in found]
-    desk.out.print(table("nr", "when", "who", "via", "what", "of", "before -> after", rows=rows, right=("nr",)))
+    cli.out.print(table("nr", "when", "who", "via", "what", "of", "before -> after", rows=rows, right=("nr",)))
     if len(found) == limit:
         of = "" if what is None else f" --object {plain(what)}"
-        desk.note(f"[dim]More: floodmark audit{of} --before {found[-1].seq}[/]")
+        cli.note(f"[dim]More: floodmark audit{of} --before {found[-1].seq}[/]")
     return None
 
 
-def _row(row: "AuditRow", now: datetime) -> list[object]:
+def _row(row: AuditRow, now: datetime) -> list[object]:
     return [
         row.seq,
         relative(row.at, now),
@@ -54,11 +52,11 @@ def _row(row: "AuditRow", now: datetime) -> list[object]:
         row.via,
         row.action,
         row.object,
-        short(_change(row.before, row.after), 100),
+        short(_describe_change(row.before, row.after), 100),
     ]
 
 
-def _change(before: Any, after: Any) -> str:
+def _describe_change(before: Any, after: Any) -> str:
     if before is None or after is None:
         shown = before if after is None else after
         return "" if shown is None else f"{'' if before is None else 'was '}{json_line(shown)}"

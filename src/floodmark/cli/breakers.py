@@ -1,42 +1,33 @@
-"""The breakers that keep the fleet from calling those who do not answer."""
+"""Circuit breakers: list and reset them."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from .asking import go_ahead, picked
-from .root import AsJson, Desk, DryRun, Yes
-from .showing import plain, print_json, safe, short, table
-from .times import both, relative
+from floodmark.model.limits import BreakerRow
 
-if TYPE_CHECKING:
-    from floodmark.model.limits import BreakerRow
+from .confirmation import confirm, find_by_key
+from .output import plain, print_json, safe, short, table
+from .root import AsJson, CliContext, DryRun, Yes, command_group
+from .times import both, relative
 
 _MOST = 500
 _STYLES = {"closed": "green", "open": "bold red", "half-open": "yellow"}
 
-breakers = typer.Typer(help="List open circuit breakers and reset them.")
-
-
-@breakers.callback(invoke_without_command=True)
-def known(context: typer.Context, as_json: AsJson = False) -> None:
-    """List open circuit breakers and reset them."""
-    if context.invoked_subcommand is None:
-        list_breakers(context, as_json=as_json)
+breakers = command_group("List open circuit breakers and reset them.", default="ls")
 
 
 @breakers.command("ls")
 def list_breakers(context: typer.Context, as_json: AsJson = False) -> None:
     """List circuit breakers with recent failures, the open ones first."""
-    desk = Desk.of(context)
-
-    found, now = desk.work(lambda operations: operations.breakers()), datetime.now(UTC)
+    cli = CliContext.of(context)
+    found, now = cli.work(lambda operations: operations.breakers()), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
-        return desk.out.print("No breakers: no call has failed recently.", highlight=False)
+        return cli.out.print("No circuit breakers: no call has failed recently.")
     rows = [
         [
             Text(safe(row.key), style="bold"),
@@ -50,10 +41,10 @@ def list_breakers(context: typer.Context, as_json: AsJson = False) -> None:
         for row in found
     ]
     columns = ("key", "state", "next", "failures", "opened", "last failure", "changed")
-    return desk.out.print(table(*columns, rows=rows, right=("failures", "opened")))
+    return cli.out.print(table(*columns, rows=rows, right=("failures", "opened")))
 
 
-def _next(row: "BreakerRow", now: datetime) -> str:
+def _next(row: BreakerRow, now: datetime) -> str:
     if row.open_until is not None:
         return f"probed {both(row.open_until, now)}" if row.open_until > now else "the next call probes"
     if row.probe_until is not None and row.probe_until > now:
@@ -70,11 +61,11 @@ def reset_breaker(
     yes: Yes = False,
 ) -> None:
     """Close a circuit breaker: calls are made again at once. It opens again if they fail."""
-    desk = Desk.of(context)
-    found = picked(desk.work(lambda operations: operations.breakers(limit=_MOST)), key, "breaker")
-    if go_ahead(desk, f"close the breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):
-        before = desk.work(lambda operations: operations.reset_breaker(key))
+    cli = CliContext.of(context)
+    found = find_by_key(cli.work(lambda operations: operations.breakers(limit=_MOST)), key, "breaker")
+    if confirm(cli, f"close the circuit breaker {found.key}, which is {found.state}", dry_run=dry_run, yes=yes):
+        before = cli.work(lambda operations: operations.reset_breaker(key))
         if as_json:
             return print_json(before)
-        desk.out.print(f"{plain(key)}: {before.state} -> closed", highlight=False)
+        cli.out.print(f"{plain(key)}: {before.state} -> closed")
     return None

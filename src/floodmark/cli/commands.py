@@ -1,4 +1,4 @@
-"""All commands. A command's module is imported when the command is typed, or when all of them are asked for."""
+"""All commands. The module of a command is imported when the command is run, or for the help of all commands."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -6,24 +6,24 @@ from importlib import import_module
 
 import typer
 
-from .root import Root, command_in, start
+from .root import RootGroup, command_in, start
 
 # Module and name of each command, by panel of the help.
 _PANELS: dict[str, dict[str, str]] = {
     "Getting started": {
-        "up": "running:up",
-        "demo": "running:demo",
-        "add": "adding:add",
-        "try": "trying:try_url",
+        "up": "roles:up",
+        "demo": "roles:demo",
+        "add": "add:add",
+        "try": "try_url:try_url",
         "testing": "testing:testing",
     },
     "Jobs": {
         "ls": "jobs:ls",
         "show": "jobs:show",
         "run": "runs:run",
-        "edit": "editing:edit",
-        "enable": "editing:enable",
-        "disable": "editing:disable",
+        "edit": "edit:edit",
+        "enable": "edit:enable",
+        "disable": "edit:disable",
         "pause": "jobs:pause",
         "resume": "jobs:resume",
         "cancel": "jobs:cancel",
@@ -55,26 +55,26 @@ _PANELS: dict[str, dict[str, str]] = {
         "tokens": "tokens:tokens",
         "audit": "audit:audit",
         "sync": "sync:sync",
-        "scheduler": "running:scheduler",
-        "worker": "running:worker",
+        "scheduler": "roles:scheduler",
+        "worker": "roles:worker",
         "api": "api:api",
         "openapi": "api:openapi",
-        "workers": "upkeep:workers",
-        "migrate": "upkeep:migrate",
-        "migrate-jobs": "moving:migrate_jobs",
-        "shadow": "moving:shadow",
-        "import": "moving:importing",
+        "workers": "installation:workers",
+        "migrate": "installation:migrate",
+        "migrate-jobs": "handover:migrate_jobs",
+        "shadow": "handover:shadow",
+        "import": "import_jobs:importing",
         "notify": "notify:notify",
-        "rotate-key": "upkeep:rotate_key",
-        "settings": "upkeep:settings",
+        "rotate-key": "installation:rotate_key",
+        "settings": "installation:settings",
         "metrics": "metrics:metrics",
-        "doctor": "upkeep:doctor",
+        "doctor": "installation:doctor",
     },
 }
 
 
 def app_for(args: Sequence[str]) -> typer.Typer:
-    """Return the application with the command that was typed alone; with all of them for help and completion."""
+    """Return the application with only the command of this command line; with all commands for help and completion."""
     typed = command_in(args)
     is_known = any(typed in commands for commands in _PANELS.values())
     is_completing = any(name.endswith("_COMPLETE") for name in os.environ)
@@ -84,7 +84,7 @@ def app_for(args: Sequence[str]) -> typer.Typer:
 def _assemble(only: str | None = None) -> typer.Typer:
     made = typer.Typer(
         name="floodmark",
-        cls=Root,
+        cls=RootGroup,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",

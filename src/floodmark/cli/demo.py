@@ -1,4 +1,4 @@
-"""What a person sees of the demo: a live table on a terminal, plain lines elsewhere, a summary in the end."""
+"""Show the demo: a live table on a terminal, lines elsewhere, and a summary at the end."""
 
 import asyncio
 from collections import deque
@@ -15,64 +15,64 @@ from floodmark.model.durations import format_duration
 from floodmark.observability.logs import LogListener, configure
 from floodmark.process.eventloop import run, stopped_by_signals
 
-from .root import Desk
-from .showing import counted, plain, safe, short, table
+from .output import counted, plain, safe, short, table
+from .root import CliContext
 
 _TITLES_SHOWN = 6
 _COLUMNS = ("channel", "mode", "posts", "collected", "new", "lag", "state")
-_ENDING = "The channels have fallen silent; collecting what is left (Ctrl-C again ends it at once)."
+_ENDING = "The channels have stopped posting; collecting the rest (Ctrl-C again stops at once)."
 _STYLES = {"limit": "yellow", "retry": "red", "running": "cyan", "dead": "bold red"}
 
 
-def run_demo(desk: Desk, *, seconds: float | None, is_fresh: bool) -> int:
-    """Run the demo; the exit code says whether every post was collected once."""
-    settings = desk.settings()
+def run_demo(cli: CliContext, *, seconds: float | None, is_fresh: bool) -> int:
+    """Run the demo, and return exit code 0 if every post was collected once."""
+    settings = cli.settings()
     with demo_folder(settings.floodmark_home, is_fresh=is_fresh) as (folder, log):
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
         LogListener(structlog.get_logger()).attach(demo.app.events)
-        desk.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Ctrl-C ends it.[/]")
-        told: list[Summary] = []
-        screen: Screen = Table(desk) if desk.out.is_terminal else Lines(desk)
+        cli.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Press Ctrl-C to stop.[/]")
+        summaries: list[Summary] = []
+        screen: Screen = Table(cli) if cli.out.is_terminal else Lines(cli)
 
         async def work() -> None:
             stop = asyncio.Event()
             with stopped_by_signals(stop, seconds, second=130):
-                told.append(await demo.run(stop, screen.show))
+                summaries.append(await demo.run(stop, screen.show))
 
         try:
             run(work())
         finally:
             screen.close()
-        _summarize(desk, told[0])
-        return 0 if told[0].is_right else 1
+        _summarize(cli, summaries[0])
+        return 0 if summaries[0].is_right else 1
 
 
 class Screen(Protocol):
     """Shows the demo while it runs."""
 
     def show(self, view: View) -> None:
-        """The demo as it is now."""
+        """Show the current state."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
 class Table:
-    """A table that changes in its place."""
+    """A live table."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, cli: CliContext) -> None:
         self._titles: deque[str] = deque(maxlen=_TITLES_SHOWN)
-        self._live = Live(console=desk.out, auto_refresh=False, transient=False)
+        self._live = Live(console=cli.out, auto_refresh=False, transient=False)
         self._live.start()
 
     def show(self, view: View) -> None:
-        """Draw it anew."""
+        """Redraw the table."""
         self._titles.extend(view.arrived)
         rows = [_row(channel) for channel in view.channels]
-        counts = f"{counted(view.done, 'run')}, told to wait {view.waited}x, tried again {view.retried}x"
+        counts = f"{counted(view.done, 'run')}, {_count_troubles(view.waited, view.retried)}"
         counts += f". {_ENDING}" if view.is_ending else ""
         self._live.update(
             Group(
@@ -87,7 +87,7 @@ class Table:
         )
 
     def close(self) -> None:
-        """Leave the last picture standing."""
+        """Keep the last table on the screen."""
         self._live.stop()
 
 
@@ -104,22 +104,26 @@ def _row(channel: ChannelView) -> list[object]:
     ]
 
 
+def _count_troubles(waited: int, retried: int) -> str:
+    return f"{counted(waited, 'rate limit')}, {counted(retried, 'retry', 'retries')}"
+
+
 def _lag(seconds: float) -> str:
     return format_duration(timedelta(seconds=int(seconds)))
 
 
 class Lines:
-    """A line a second, for pipes and logs. That a channel has to wait is told when it begins to."""
+    """One line per second, for pipes and logs; and one when a channel starts to wait."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._turn = desk, 0
+    def __init__(self, cli: CliContext) -> None:
+        self._desk, self._turn = cli, 0
         self._arrived = 0
         self._latest = ""
         self._waiting: set[str] = set()
         self._is_ending = False
 
     def show(self, view: View) -> None:
-        """Every other look is a line."""
+        """Print a line for every second view."""
         if view.is_ending and not self._is_ending:
             self._desk.note(_ENDING)
         self._is_ending = view.is_ending
@@ -144,24 +148,22 @@ class Lines:
         self._waiting = set(waiting)
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Do nothing."""
 
 
-def _summarize(desk: Desk, summary: Summary) -> None:
+def _summarize(cli: CliContext, summary: Summary) -> None:
     style = "green" if summary.is_right else "bold red"
-    desk.out.print(
+    cli.out.print(
         f"\nThe channels have {counted(summary.posts, 'post')}. [{style}]Collected {summary.collected:,} items "
         f"({summary.new:,} new), {counted(summary.duplicates, 'duplicate')}, {summary.missing:,} missing.[/]",
-        highlight=False,
     )
     if summary.doubled_sessions or summary.impatient_calls:
-        desk.out.print(
+        cli.out.print(
             f"[bold red]{counted(summary.doubled_sessions, 'session')} opened twice, "
-            f"{counted(summary.impatient_calls, 'call')} before a wait was over.[/]",
-            highlight=False,
+            f"{counted(summary.impatient_calls, 'call')} during a flood wait.[/]",
         )
-    desk.note(
-        f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; told to wait "
-        f"{counted(summary.waited, 'time')}, tried again after {counted(summary.retried, 'failure')}.[/]"
+    cli.note(
+        f"[dim]{counted(summary.executions, 'run')} in {format_duration(summary.took)}; "
+        f"{_count_troubles(summary.waited, summary.retried)}.[/]"
     )
-    desk.note("[dim]Start it again and it goes on where it stopped; with --fresh, from nothing.[/]")
+    cli.note("[dim]Start it again to continue; use --fresh to start over.[/]")

@@ -1,4 +1,4 @@
-"""What was collected, as files: `export files`, `export schema`, and `fetch`, which collects just for that."""
+"""Write collected posts to files: `export files`, `export schema`, and `fetch`."""
 
 import sys
 from datetime import date
@@ -7,23 +7,17 @@ from typing import Annotated
 
 import typer
 
+from floodmark import schemas
 from floodmark.errors import InvalidInput
 
-from .root import AsJson, Desk
-from .showing import counted, json, plain, print_json, short
+from .output import counted, json, plain, print_json, short
+from .root import AsJson, CliContext, command_group
 
 Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder of the files (default: ARTIFACTS_DIR).", show_default=False)
 ]
 
-export = typer.Typer(help="Export collected data.")
-
-
-@export.callback(invoke_without_command=True)
-def begin(context: typer.Context) -> None:
-    """Export collected data."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), nl=False)
+export = command_group("Export collected data.", default="--help")
 
 
 @export.command("files")
@@ -38,21 +32,21 @@ def export_files(
     as_json: AsJson = False,
 ) -> None:
     """Write one file per chat and UTC day. Unchanged files are not written, so the command can be repeated."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     first, last = days_between(since, until)
     if job is not None and stream is not None:
-        raise InvalidInput("--job and --stream say the same in two ways", hint="leave one of them out")
-    folder = folder_for(desk, out)
+        raise InvalidInput("--job and --stream contradict each other", hint="use only one of them")
+    folder = folder_for(cli, out)
 
-    from .exporting import exported  # noqa: PLC0415 - heavy
+    from .export_files import export_posts  # noqa: PLC0415 - loads the database library
 
-    told = exported(desk, folder, job=job, stream=stream, first=first, last=last)
+    result = export_posts(cli, folder, job=job, stream=stream, first=first, last=last)
     if as_json:
-        return print_json(told)
-    counts = f"{counted(told.written, 'file')} written, {told.unchanged:,} unchanged"
-    desk.out.print(f"[green]Done[/]: {counts}, in {plain(folder)}", highlight=False, soft_wrap=True)
-    if not told.written + told.unchanged:
-        desk.note("[dim]There are no posts in that time. See what was collected: floodmark watermark[/]")
+        return print_json(result)
+    counts = f"{counted(result.written, 'file')} written, {result.unchanged:,} unchanged"
+    cli.out.print(f"[green]Done[/]: {counts}, in {plain(folder)}", soft_wrap=True)
+    if not result.written + result.unchanged:
+        cli.note("[dim]There are no posts in this time. See the collected streams: floodmark watermark[/]")
     return None
 
 
@@ -62,14 +56,12 @@ def export_schema(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a schema (default: list all).")] = None,
 ) -> None:
     """Print a JSON Schema of the files or of an event about posts."""
-    from floodmark.schemas import names, schema  # noqa: PLC0415 - read from the package when asked for
-
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     if name is not None:
-        sys.stdout.write(json(schema(name)) + "\n")
+        sys.stdout.write(json(schemas.schema(name)) + "\n")
         return
-    for each in names():
-        desk.out.print(each, highlight=False)
+    for each in schemas.names():
+        cli.out.print(each)
 
 
 def fetch(
@@ -89,14 +81,14 @@ def fetch(
 
     Ends with exit code 1 after Telegram has not responded for FETCH_GIVE_UP_AFTER (5 minutes), or if a disk is full.
     """
-    desk = Desk.of(context)
-    folder = folder_for(desk, out)
+    cli = CliContext.of(context)
+    folder = folder_for(cli, out)
     first, last = days_between(day, until, names=("--date", "--until"))
     assert first is not None
-    from .fetching import run_fetch  # noqa: PLC0415 - heavy
+    from .fetch import run_fetch  # noqa: PLC0415 - loads the database library
 
-    is_good = run_fetch(
-        desk,
+    is_complete = run_fetch(
+        cli,
         chats,
         first=first,
         last=last or first,
@@ -105,24 +97,24 @@ def fetch(
         parallelism=parallelism,
         as_json=as_json,
     )
-    if not is_good:
+    if not is_complete:
         raise typer.Exit(1)
 
 
-def folder_for(desk: Desk, out: Path | None) -> Path:
-    """Where files go: what was said, else ARTIFACTS_DIR. It must be a folder, or a place to make one."""
-    folder = out or desk.maker().settings.artifacts_dir
+def folder_for(cli: CliContext, out: Path | None) -> Path:
+    """Return the folder for files, from --out or ARTIFACTS_DIR; it need not exist yet."""
+    folder = out or cli.local_settings().artifacts_dir
     if folder is None:
-        raise InvalidInput("it is not said where the files shall go", hint="add --out DIR, or set ARTIFACTS_DIR")
+        raise InvalidInput("no folder for the files is given", hint="add --out DIR, or set ARTIFACTS_DIR")
     if folder.exists() and not folder.is_dir():
-        raise InvalidInput(f"{folder} is a file, not a folder", hint="name another with --out DIR")
+        raise InvalidInput(f"{folder} is a file, not a folder", hint="choose another with --out DIR")
     return folder
 
 
 def days_between(
     since: str | None, until: str | None, names: tuple[str, str] = ("--since", "--until")
 ) -> tuple[date | None, date | None]:
-    """Two days, the first not behind the second."""
+    """Return two days, the first not after the second."""
     first, last = day_of(names[0], since), day_of(names[1], until)
     if first is not None and last is not None and last < first:
         raise InvalidInput(f"{last} comes before {first}", hint="name the earlier day first")
@@ -130,7 +122,7 @@ def days_between(
 
 
 def day_of(option: str, text: str | None) -> date | None:
-    """A day as people write it."""
+    """Return the day of an option."""
     if text is None:
         return None
     try:

@@ -1,9 +1,10 @@
-"""What jobs there are, and what a person does to them."""
+"""List, show, pause, resume, cancel and delete jobs."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
@@ -12,21 +13,20 @@ from floodmark.model.execution import ACTIVE, Execution
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.model.page import cursor_of, take
 from floodmark.model.shapes import execution_shape, job_shape
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.jobs import JobFilter
+from floodmark.rules.explain import Explanation
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import priority_of, words_of
 
-from .asking import go_ahead
+from .confirmation import confirm
 from .history import executions_table
-from .root import AsJson, Desk, DryRun, JobName, Yes
-from .showing import counted, facts, json_line, plain, print_json, safe, short, state, table
+from .output import counted, facts, json_line, plain, print_json, safe, short, state, table
+from .root import AsJson, CliContext, DryRun, JobName, Yes
 from .times import both, due, relative, upcoming
 
-if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
-    from floodmark.rules.explain import Explanation
-
 _MOST_AT_ONCE = 500
-# Below this width the times of the clock are left out, and names and schedules are cut, so that a job is one line.
+# On a narrower terminal, clock times are left out and names and schedules are cut, so that a job fits on one line.
 _WIDE, _NARROW_NAME, _NARROW_WHEN = 110, 22, 17
 
 
@@ -55,7 +55,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List jobs with their next run and last result."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     wanted: dict[str, Any] = {
         "source": source,
         "tag": tag,
@@ -67,33 +67,31 @@ def ls(
         "text": text,
     }
 
-    async def work(operations: "AsyncOperations") -> list[Job]:
-        from floodmark.operations.jobs import JobFilter  # noqa: PLC0415 - loaded with the operations
-
+    async def work(operations: AsyncOperations) -> list[Job]:
         return await take(operations.each_job(JobFilter(**wanted), cursor=cursor_of("jobs", after)), limit)
 
-    found = desk.work(work)
+    found = cli.work(work)
     if as_json:
         return print_json([job_shape(job) for job in found])
     if not found:
-        return _none(desk, is_filtered=any(value is not None for value in (*wanted.values(), after)))
+        return _print_none(cli, is_filtered=any(value is not None for value in (*wanted.values(), after)))
     now = datetime.now(UTC)
-    is_narrow = desk.out.width < _WIDE
+    is_narrow = cli.out.width < _WIDE
     next_run = "next run" if is_narrow else f"next run ({now.astimezone():%Z})"
     rows = (_row(job, now, is_narrow=is_narrow) for job in found)
-    desk.out.print(table("name", "source", "when", next_run, "last run", "state", rows=rows, one_line=True))
+    cli.out.print(table("name", "source", "when", next_run, "last run", "state", rows=rows, one_line=True))
     if len(found) == limit:
-        desk.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
+        cli.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
     return None
 
 
-def _none(desk: Desk, *, is_filtered: bool) -> None:
+def _print_none(cli: CliContext, *, is_filtered: bool) -> None:
     if is_filtered:
-        desk.out.print("No job fits. All of them: floodmark ls", highlight=False)
+        cli.out.print("No job matches. List all jobs: floodmark ls")
         return
-    desk.out.print("No jobs yet.", highlight=False)
-    desk.note("Add one: floodmark add python package.module:function --every 15m")
-    desk.note("Or see it all at work: floodmark demo")
+    cli.out.print("No jobs yet.")
+    cli.note("Add one: floodmark add python package.module:function --every 15m")
+    cli.note("Or run the demo: floodmark demo")
 
 
 def _row(job: Job, now: datetime, *, is_narrow: bool) -> list[object]:
@@ -109,12 +107,12 @@ def _next_run(job: Job, now: datetime, *, is_narrow: bool) -> str:
     if job.scheduler_version != SCHEDULER_VERSION:
         return "old scheduler"
     if job.next_run is None:
-        return "-" if job.paused or not job.schedule_enabled or job.invalid_reason else "to be planned"
+        return "-" if job.paused or not job.schedule_enabled or job.invalid_reason else "not planned yet"
     return relative(job.next_run, now) if is_narrow and job.next_run > now else due(job.next_run, now)
 
 
 def condition(job: Job) -> Text:
-    """Whether the job is on, and if not, why."""
+    """Return whether the job is on, or why it is not."""
     if job.scheduler_version != SCHEDULER_VERSION:
         return Text("old scheduler", style="dim")
     if job.invalid_reason:
@@ -132,9 +130,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a job: its schedule, watermark, last runs, and what it waits for."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
 
-    async def work(operations: "AsyncOperations") -> dict[str, Any]:
+    async def work(operations: AsyncOperations) -> dict[str, Any]:
         found = await operations.job(job)
         try:
             watermark = await operations.watermark(found.job_id)
@@ -148,20 +146,20 @@ def show(
             "executions": await take(operations.each_execution(job=found.job_id), last),
         }
 
-    told = desk.work(work)
+    details = cli.work(work)
     now = datetime.now(UTC)
-    found: Job = told["job"]
+    found: Job = details["job"]
     runs = _runs(found, now, 3)
     if as_json:
-        shapes = {"job": job_shape(found), "executions": [execution_shape(e) for e in told["executions"]]}
-        return print_json({**told, **shapes, "next_runs": runs})
-    desk.out.print(Text.assemble((found.name, "bold"), "  ", condition(found)))
-    desk.out.print(plain(told["explanation"].sentence), highlight=False)
-    desk.out.print()
-    desk.out.print(facts(_details(told, runs, now)))
-    if told["executions"]:
-        desk.out.print()
-        desk.out.print(executions_table(told["executions"], now, with_job=False))
+        shapes = {"job": job_shape(found), "executions": [execution_shape(e) for e in details["executions"]]}
+        return print_json({**details, **shapes, "next_runs": runs})
+    cli.out.print(Text.assemble((found.name, "bold"), "  ", condition(found)))
+    cli.out.print(plain(details["explanation"].sentence))
+    cli.out.print()
+    cli.out.print(facts(_details(details, runs, now)))
+    if details["executions"]:
+        cli.out.print()
+        cli.out.print(executions_table(details["executions"], now, with_job=False))
     return None
 
 
@@ -169,12 +167,12 @@ def _runs(job: Job, now: datetime, count: int) -> list[datetime]:
     try:
         return upcoming(job, now, count)
     except InvalidInput:
-        # Typed by hand; the explanation says what is wrong.
+        # The row was edited by hand; the explanation says what is wrong.
         return []
 
 
-def _details(told: dict[str, Any], runs: list[datetime], now: datetime) -> list[tuple[str, object]]:
-    job, watermark = told["job"], told["watermark"]
+def _details(details: dict[str, Any], runs: list[datetime], now: datetime) -> list[tuple[str, object]]:
+    job, watermark = details["job"], details["watermark"]
     policy = job.policy
     jitter = f", spread over {format_duration(policy.jitter)}" if policy.jitter else ""
     return [
@@ -186,7 +184,7 @@ def _details(told: dict[str, Any], runs: list[datetime], now: datetime) -> list[
         ("last run", both(job.last_run, now) if job.last_run else None),
         ("last success", both(job.last_success, now) if job.last_success else None),
         ("stream", job.stream),
-        ("items", f"{told['items']:,}"),
+        ("items", f"{details['items']:,}"),
         ("watermark", None if watermark is None or watermark.value is None else json_line(watermark.value)),
         (
             "checked",
@@ -207,16 +205,16 @@ def _details(told: dict[str, Any], runs: list[datetime], now: datetime) -> list[
 
 def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
     """Explain in one sentence why a job is not running, and until when."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
 
-    async def work(operations: "AsyncOperations") -> "tuple[Job, Explanation]":
+    async def work(operations: AsyncOperations) -> tuple[Job, Explanation]:
         found = await operations.job(job)
         return found, await operations.explain(found.job_id)
 
-    found, told = desk.work(work)
+    found, explanation = cli.work(work)
     if as_json:
-        return print_json({"job": found.name, "code": told.code, "sentence": told.sentence, "until": told.until})
-    return desk.out.print(f"[bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
+        return print_json({"job": found.name, **asdict(explanation)})
+    return cli.out.print(f"[bold]{plain(found.name)}[/]: {plain(explanation.sentence)}")
 
 
 def pause(
@@ -225,48 +223,48 @@ def pause(
     reason: Annotated[str | None, typer.Option(help="Reason, shown by other commands.")] = None,
 ) -> None:
     """Pause a job: none of its executions start until it is resumed."""
-    desk = Desk.of(context)
-    found = desk.work(lambda operations: operations.pause_job(job, reason))
-    desk.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]", highlight=False)
-    desk.note(f"[dim]Go on with: floodmark resume {plain(found.name)}[/]")
+    cli = CliContext.of(context)
+    found = cli.work(lambda operations: operations.pause_job(job, reason))
+    cli.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]")
+    cli.note(f"[dim]Resume it: floodmark resume {plain(found.name)}[/]")
 
 
 def resume(context: typer.Context, job: JobName) -> None:
     """Resume a paused job."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
 
-    async def work(operations: "AsyncOperations") -> "tuple[Job, Explanation]":
+    async def work(operations: AsyncOperations) -> tuple[Job, Explanation]:
         found = await operations.resume_job(job)
         return found, await operations.explain(found.job_id)
 
-    found, told = desk.work(work)
-    desk.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(told.sentence)}", highlight=False)
+    found, explanation = cli.work(work)
+    cli.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(explanation.sentence)}")
 
 
 def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Cancel the unfinished executions of a job. Its schedule continues."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
 
-    async def look(operations: "AsyncOperations") -> tuple[Job, list[Execution]]:
+    async def look(operations: AsyncOperations) -> tuple[Job, list[Execution]]:
         found = await operations.job(job)
         return found, await take(operations.each_execution(job=found.job_id, states=ACTIVE), _MOST_AT_ONCE)
 
-    found, active = desk.work(look)
+    found, active = cli.work(look)
     if not active:
-        return desk.out.print(f"{plain(found.name)} has no unfinished execution.", highlight=False)
+        return cli.out.print(f"{plain(found.name)} has no unfinished execution.")
     states = ", ".join(sorted({execution.state for execution in active}))
-    what = f"cancel {counted(len(active), 'execution')} of {found.name} ({states})"
-    if not go_ahead(desk, what, dry_run=dry_run, yes=yes):
+    action = f"cancel {counted(len(active), 'execution')} of {found.name} ({states})"
+    if not confirm(cli, action, dry_run=dry_run, yes=yes):
         return None
-    ended = desk.work(lambda operations: operations.cancel_job(found.job_id))
-    return desk.out.print(f"Cancelled {counted(ended, 'execution')} of {plain(found.name)}.", highlight=False)
+    ended = cli.work(lambda operations: operations.cancel_job(found.job_id))
+    return cli.out.print(f"Cancelled {counted(ended, 'execution')} of {plain(found.name)}.")
 
 
 def rm(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Delete a job. Its history and its items stay."""
-    desk = Desk.of(context)
-    found = desk.work(lambda operations: operations.job(job))
-    if not go_ahead(desk, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
+    cli = CliContext.of(context)
+    found = cli.work(lambda operations: operations.job(job))
+    if not confirm(cli, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
         return
-    desk.work(lambda operations: operations.remove_job(found.job_id))
-    desk.out.print(f"Deleted {plain(found.name)}. Its history and items stay.", highlight=False)
+    cli.work(lambda operations: operations.remove_job(found.job_id))
+    cli.out.print(f"Deleted {plain(found.name)}. Its history and items are kept.")

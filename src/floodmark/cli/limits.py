@@ -1,4 +1,4 @@
-"""The limits that slow the fleet down."""
+"""Rate limits: list and clear them."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -6,35 +6,27 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .asking import go_ahead, picked
-from .root import AsJson, Desk, DryRun, Yes
-from .showing import plain, print_json, safe, short, table
+from .confirmation import confirm, find_by_key
+from .output import plain, print_json, safe, short, table
+from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import both
 
 Past = Annotated[bool, typer.Option("--past", help="Include limits that have ended.")]
 
 _MOST = 500
 
-limits = typer.Typer(help="List and clear the rate limits of the fleet.")
-
-
-@limits.callback(invoke_without_command=True)
-def holding(context: typer.Context, past: Past = False, as_json: AsJson = False) -> None:
-    """List and clear the rate limits of the fleet."""
-    if context.invoked_subcommand is None:
-        list_limits(context, past=past, as_json=as_json)
+limits = command_group("List and clear the rate limits of the fleet.", default="ls")
 
 
 @limits.command("ls")
 def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = False) -> None:
     """List active rate limits."""
-    desk = Desk.of(context)
-
-    found, now = desk.work(lambda operations: operations.limits(with_past=past)), datetime.now(UTC)
+    cli = CliContext.of(context)
+    found, now = cli.work(lambda operations: operations.limits(with_past=past)), datetime.now(UTC)
     if as_json:
         return print_json(found)
     if not found:
-        return desk.out.print("No limits hold: nothing was told to wait.", highlight=False)
+        return cli.out.print("No active rate limits.")
     rows = [
         [
             Text(safe(row.key), style="bold"),
@@ -45,7 +37,7 @@ def list_limits(context: typer.Context, past: Past = False, as_json: AsJson = Fa
         ]
         for row in found
     ]
-    return desk.out.print(
+    return cli.out.print(
         table("key", "until", "times", "then at most", "reason", rows=rows, right=("times", "then at most"))
     )
 
@@ -59,14 +51,13 @@ def clear_limit(
     yes: Yes = False,
 ) -> None:
     """Clear a rate limit and its reduced pace. The next rate-limit response may set it again."""
-    desk = Desk.of(context)
-    found = picked(desk.work(lambda operations: operations.limits(with_past=True, limit=_MOST)), key, "limit")
+    cli = CliContext.of(context)
+    found = find_by_key(cli.work(lambda operations: operations.limits(with_past=True, limit=_MOST)), key, "limit")
     now = datetime.now(UTC)
     ends = f"ends {both(found.until, now)}" if found.until > now else f"ended {both(found.until, now)}"
-    what = f"lift the limit {found.key}, which {ends}"
-    if go_ahead(desk, what, dry_run=dry_run, yes=yes):
-        before = desk.work(lambda operations: operations.clear_limit(key))
+    if confirm(cli, f"clear the limit {found.key}, which {ends}", dry_run=dry_run, yes=yes):
+        before = cli.work(lambda operations: operations.clear_limit(key))
         if as_json:
             return print_json(before)
-        desk.out.print(f"{plain(key)}: lifted", highlight=False)
+        cli.out.print(f"{plain(key)}: cleared")
     return None

@@ -1,32 +1,29 @@
-"""`logs`: what happened to a job, in order, and what happens to it now."""
+"""`logs`: the timeline of a job."""
 
 import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.model.execution import State
+from floodmark.model.execution import Execution, State
 from floodmark.model.ids import floor_id
 from floodmark.model.page import take
+from floodmark.operations.declared import AsyncOperations
+from floodmark.store.port import Event
 
+from .output import json_line, plain, safe
 from .parsing import duration
-from .root import AsJson, Desk
-from .showing import json_line, safe
-from .story import LEVELS, Level, StoryEntry, batches_of, changes_of, in_order, story_of
+from .root import AsJson, CliContext
+from .timeline import LEVELS, Level, TimelineEntry, batches_of, changes_of, sort_entries, timeline_of
 from .times import absolute
 
-if TYPE_CHECKING:
-    from floodmark.model.execution import Execution
-    from floodmark.operations.declared import AsyncOperations
-    from floodmark.store.port import Event
-
-_LOOK_SECONDS = 0.5
-# How many of the newest events are searched for batches of this job, and how many executions are read at most.
+_POLL_SECONDS = 0.5
+# Number of newest events that are searched for batches of this job; maximum number of executions.
 _EVENTS, _PAGE, _EXECUTIONS = 5_000, 1_000, 500
 _CHANGES = 100
 _RAN = [state for state in State if state is not State.SKIPPED]
@@ -36,50 +33,53 @@ _EVENT_STYLES = {"done": "green", "started": "cyan", "waits": "yellow", "kept": 
 
 
 class LogFollower:
-    """Looks at a job again and again, and tells each thing once."""
+    """Polls a job and returns each entry once."""
 
-    def __init__(self, operations: "AsyncOperations", job: str, *, oldest: str, limit: int) -> None:
+    def __init__(self, operations: AsyncOperations, job: str, *, oldest: str, limit: int) -> None:
         self._operations, self._job, self._oldest, self._limit = operations, job, oldest, limit
-        self._told: dict[tuple[datetime, str, str | None], None] = {}
+        self._seen: dict[tuple[datetime, str, str | None], None] = {}
         self._running: set[str] = set()
         self._position: int | None = None
         self._name: str | None = None
 
-    async def entries(self) -> list[StoryEntry]:
-        """What was not told before, in order."""
+    async def entries(self) -> list[TimelineEntry]:
+        """Return the new entries, in order."""
         executions = await self._executions()
-        found = [entry for execution in executions for entry in self._story(execution)]
+        found = [entry for execution in executions for entry in self._timeline(execution)]
         found += batches_of(await self._events(), executions)
         found += await self._changes(executions)
-        fresh = [entry for entry in in_order(found) if entry.key not in self._told]
-        self._told |= dict.fromkeys(entry.key for entry in found)
+        fresh = [entry for entry in sort_entries(found) if entry.key not in self._seen]
+        self._seen |= dict.fromkeys(entry.key for entry in found)
         return fresh
 
-    def _story(self, execution: "Execution") -> list[StoryEntry]:
-        """When an attempt ends its beginning is dated anew, by the worker; it was told and is not told again."""
+    def _timeline(self, execution: Execution) -> list[TimelineEntry]:
+        """Return the entries of an execution.
+
+        When an attempt ends, the worker corrects its start time; a start that was returned is not returned again.
+        """
         was_running = execution.execution_id in self._running
         is_running = execution.state is State.RUNNING
         if is_running:
             self._running.add(execution.execution_id)
         else:
             self._running.discard(execution.execution_id)
-        known = [entry for entry in story_of(execution) if entry.event == "started"] if was_running else []
+        known = [entry for entry in timeline_of(execution) if entry.event == "started"] if was_running else []
         if not is_running:
-            self._told |= dict.fromkeys(entry.key for entry in known)
-        return story_of(execution)
+            self._seen |= dict.fromkeys(entry.key for entry in known)
+        return timeline_of(execution)
 
-    async def _executions(self) -> "list[Execution]":
-        """Those that ran or will, and what was skipped meanwhile, of which there may be many."""
+    async def _executions(self) -> list[Execution]:
+        """Return the executions, and those that were skipped in the same time."""
         page = await take(self._operations.each_execution(job=self._job, states=_RAN), self._limit)
         skips = await take(self._operations.each_execution(job=self._job, states=[State.SKIPPED]), self._limit)
         if self._name is None:
-            self._name = await self._named([*page, *skips])
+            self._name = await self._find_name([*page, *skips])
         first = min([execution.execution_id for execution in page], default="")
         oldest = max(self._oldest, first)
-        return page_of(page, self._oldest) + page_of(skips, oldest)
+        return _not_older(page, self._oldest) + _not_older(skips, oldest)
 
-    async def _named(self, page: "Sequence[Execution]") -> str:
-        """The name of the job; it may be gone, and then only its executions know it."""
+    async def _find_name(self, page: Sequence[Execution]) -> str:
+        """Return the name of the job, of a deleted one from its executions."""
         try:
             return (await self._operations.job(self._job)).name
         except NotFound:
@@ -87,10 +87,10 @@ class LogFollower:
                 raise
             return page[0].job_name
 
-    async def _events(self) -> "list[Event]":
+    async def _events(self) -> list[Event]:
         newest = await self._operations.last_position()
         position = max(0, newest - _EVENTS) if self._position is None else self._position
-        # Also if none of them is ours: what was searched once is not searched again.
+        # Also if no event matches: each event is searched only once.
         self._position = max(newest, position)
         found: list[Event] = []
         try:
@@ -100,18 +100,18 @@ class LogFollower:
                 position = page[-1].position if len(page) == _PAGE else self._position
             self._position = max([self._position, *(event.position for event in found)])
         except NotFound:
-            # The job is gone, and with it the name of its stream.
+            # The job was deleted, so its stream is unknown.
             return []
         return found
 
-    async def _changes(self, executions: "Sequence[Execution]") -> list[StoryEntry]:
+    async def _changes(self, executions: Sequence[Execution]) -> list[TimelineEntry]:
         since = min((e.created_at for e in executions if e.created_at is not None), default=None)
         rows = await take(self._operations.each_audit_row(what=f"job:{self._name}"), _CHANGES)
-        return [entry for entry in changes_of(rows) if since is None or entry.at >= since or self._told]
+        return [entry for entry in changes_of(rows) if since is None or entry.at >= since or self._seen]
 
 
-def page_of(executions: "Sequence[Execution]", oldest: str) -> "list[Execution]":
-    """Those that are not older; of what is unfinished or has just ended, all."""
+def _not_older(executions: Sequence[Execution], oldest: str) -> list[Execution]:
+    """Return the executions that are not older, and all unfinished ones."""
     return [e for e in executions if e.execution_id >= oldest or e.completed_at is None]
 
 
@@ -128,23 +128,23 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Show the events of a job in order: starts, stored items, waits, failures and ends."""
-    desk, least = Desk.of(context), _level(level)
+    cli, least = CliContext.of(context), _level(level)
     back = duration(since)
     oldest = "" if back is None else floor_id(datetime.now(UTC) - back)
 
-    async def work(operations: "AsyncOperations") -> None:
+    async def work(operations: AsyncOperations) -> None:
         look = LogFollower(operations, job, oldest=oldest, limit=limit if back is None else _EXECUTIONS)
         entries = _from(await look.entries(), least)
         if not entries and not follow and not as_json:
-            return desk.out.print("Nothing happened." if since is None else f"Nothing happened within {safe(since)}.",
-                                  markup=False, highlight=False)  # fmt: skip
-        _print(desk, entries, as_json=as_json)
+            within = "" if since is None else f" within {plain(since)}"
+            return cli.out.print(f"Nothing happened{within}.")
+        _print(cli, entries, as_json=as_json)
         while follow:
-            await asyncio.sleep(_LOOK_SECONDS)
-            _print(desk, _from(await look.entries(), least), as_json=as_json)
+            await asyncio.sleep(_POLL_SECONDS)
+            _print(cli, _from(await look.entries(), least), as_json=as_json)
         return None
 
-    desk.work(work)
+    cli.work(work)
 
 
 def _level(text: str) -> int:
@@ -153,21 +153,21 @@ def _level(text: str) -> int:
     return [*LEVELS].index(text.lower())  # type: ignore[arg-type] # it is one of them
 
 
-def _from(entries: Sequence[StoryEntry], least: int) -> list[StoryEntry]:
+def _from(entries: Sequence[TimelineEntry], least: int) -> list[TimelineEntry]:
     return [entry for entry in entries if LEVELS.index(entry.level) >= least]
 
 
-def _print(desk: Desk, entries: Sequence[StoryEntry], *, as_json: bool) -> None:
+def _print(cli: CliContext, entries: Sequence[TimelineEntry], *, as_json: bool) -> None:
     now = datetime.now(UTC)
     for entry in entries:
         if as_json:
             sys.stdout.write(f"{json_line(entry)}\n")
         else:
-            desk.out.print(_line(entry, now), soft_wrap=True)
+            cli.out.print(_line(entry, now), soft_wrap=True)
     sys.stdout.flush()
 
 
-def _line(entry: StoryEntry, now: datetime) -> Text:
+def _line(entry: TimelineEntry, now: datetime) -> Text:
     style = _STYLES[entry.level]
     return Text.assemble(
         (f"{absolute(entry.at, now):<8}  ", "dim"),

@@ -1,4 +1,4 @@
-"""What people type behind options, turned into values."""
+"""Parse the values of options."""
 
 import json
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 def params_of(assignments: Sequence[str]) -> dict[str, Any]:
-    """`depth=2` is a number, `deep=true` a truth, `tags=["a"]` a list, `name=news` text."""
+    """Return params: `depth=2` is a number, `deep=true` a boolean, `tags=["a"]` a list, `name=news` text."""
     found: dict[str, Any] = {}
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise InvalidInput(f"--param {text[:60]!r} is not NAME=VALUE", hint="for example --param depth=2")
-        found[key.strip()] = _shallow(json_or_text(value), text)
+        found[key.strip()] = _require_shallow(json_or_text(value), text)
     return found
 
 
 def json_or_text(value: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """Return the value of JSON, or the text if it is not JSON."""
     try:
         return json.loads(value, parse_constant=str)
     except RecursionError:
@@ -34,7 +34,7 @@ def json_or_text(value: str) -> Any:
 
 
 def json_object(text: str, *, example: str) -> dict[str, Any]:
-    """An object written as JSON."""
+    """Return the value of a JSON object."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -43,10 +43,10 @@ def json_object(text: str, *, example: str) -> dict[str, Any]:
         raise InvalidInput(f"{text[:60]!r} is not JSON: {error}", hint=f"for example '{example}'") from None
     if not isinstance(value, dict):
         raise InvalidInput(f"{text[:60]!r} is not an object", hint=f"for example '{example}'")
-    return _shallow(value, text)
+    return _require_shallow(value, text)
 
 
-def _shallow(value: T, text: str) -> T:
+def _require_shallow(value: T, text: str) -> T:
     try:
         require_shallow(value)
     except TooDeep:
@@ -59,12 +59,12 @@ def _too_deep(text: str) -> InvalidInput:
 
 
 def duration(text: str | None) -> timedelta | None:
-    """A length of time, if one was given."""
+    """Return the duration, or None for None."""
     return None if text is None else parse_every(text)
 
 
-def moment_of(text: str, now: datetime) -> datetime:
-    """`2h` ago, a day (`2026-11-01`, from midnight UTC), or a time (`2026-11-01T06:00`, UTC unless it names a zone)."""
+def parse_moment(text: str, now: datetime) -> datetime:
+    """Return the time of `2h` (ago), of a day (`2026-11-01`), or of a time (`2026-11-01T06:00`); UTC is the default."""
     try:
         return now - parse_every(text)
     except InvalidInput:
@@ -73,6 +73,6 @@ def moment_of(text: str, now: datetime) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput(
-            f"{text[:60]!r} is neither a length of time nor a date", hint="for example 2h, 3d or 2026-11-01"
+            f"{text[:60]!r} is neither a duration nor a date", hint="for example 2h, 3d or 2026-11-01"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

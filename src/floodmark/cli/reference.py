@@ -95,8 +95,8 @@ def _value(parameter: Any) -> str:
 def _cell(parameter: Any) -> str:
     default = parameter.default
     has_default = default not in (None, False, (), []) and not callable(default)
-    told = f" Default: `{getattr(default, 'value', default)}`." if has_default else ""
-    return f"{parameter.help or ''}{told}".replace("|", "\\|")
+    text = f" Default: `{getattr(default, 'value', default)}`." if has_default else ""
+    return f"{parameter.help or ''}{text}".replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,27 @@
-"""The reports of what was scanned."""
+"""Show the reports of cookie scans."""
 
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
+from floodmark.model.cookie_reports import CookieReport
+from floodmark.operations.declared import AsyncOperations
+from floodmark.sources.cookies.assessment import format_lifetime
+from floodmark.sources.cookies.difference import ScanDifference
 
-from .root import AsJson, Desk
-from .showing import counted, facts, plain, print_json, safe, short, table
-
-if TYPE_CHECKING:
-    from floodmark.model.cookie_reports import CookieReport
-    from floodmark.operations.declared import AsyncOperations
-    from floodmark.sources.cookies.difference import ScanDifference
+from .output import counted, facts, plain, print_json, safe, short, table
+from .root import AsJson, CliContext, command_group
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 _PURPOSES = {"necessary": "green", "preferences": "blue", "statistics": "yellow", "marketing": "red", "unknown": "dim"}
 _MOST_ROWS, _MOST_EVIDENCE = 60, 10
 
-report = typer.Typer(help="Show reports of scans.", no_args_is_help=True)
-
-
-@report.callback()
-def reports() -> None:
-    """Show reports of scans."""
+report = command_group("Show reports of scans.", default="cookies")
 
 
 @report.command("cookies")
@@ -51,48 +45,48 @@ def cookies(
 
     floodmark report cookies example.com --diff
     """
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     if diff and (out is not None or open_page):
-        raise InvalidInput("--diff is shown here, and has no page", hint="leave out --out and --open, or --diff")
+        raise InvalidInput(
+            "--diff prints a comparison and writes no page", hint="leave out --out and --open, or --diff"
+        )
     if against is not None and not diff:
-        raise InvalidInput("--against is for comparing", hint="add --diff")
+        raise InvalidInput("--against needs --diff", hint="add --diff")
     if diff:
         return _show_difference(
-            desk, desk.work(lambda operations: operations.cookie_difference(domain, scan, against)), as_json
+            cli, cli.work(lambda operations: operations.cookie_difference(domain, scan, against)), as_json
         )
-    found, files = desk.work(
-        lambda operations: _found(operations, domain, scan, with_files=open_page or out is not None)
-    )
+    found, files = cli.work(lambda operations: _load(operations, domain, scan, with_files=open_page or out is not None))
     folder = Path(tempfile.mkdtemp(prefix="floodmark-report-")) if open_page and out is None else out
     if folder is not None:
         _write(folder, files, found)
     if as_json:
         print_json(found)
     else:
-        _show(desk, found)
+        _show(cli, found)
     if folder is not None:
-        desk.note(f"[dim]Written to {plain(folder)}: {plain(', '.join(files))}, SHA256SUMS[/]")
+        cli.note(f"[dim]Written to {plain(folder)}: {plain(', '.join(files))}, SHA256SUMS[/]")
     if open_page and folder is not None:
         webbrowser.open((folder / "report.html").resolve().as_uri())
     elif folder is None and not as_json:
-        desk.note(f"[dim]With pictures: floodmark report cookies {plain(domain)} --open[/]")
+        cli.note(f"[dim]With screenshots: floodmark report cookies {plain(domain)} --open[/]")
     return None
 
 
-async def _found(
-    operations: "AsyncOperations", domain: str, scan: str | None, *, with_files: bool
-) -> "tuple[CookieReport, dict[str, bytes]]":
+async def _load(
+    operations: AsyncOperations, domain: str, scan: str | None, *, with_files: bool
+) -> tuple[CookieReport, dict[str, bytes]]:
     found = await operations.cookie_report(domain, scan)
-    # Of this scan, also if another one ends meanwhile.
+    # The files of this scan, also if another one ends meanwhile.
     names = list(found.files) if with_files else []
     return found, {name: await operations.cookie_file(domain, name, found.scan) for name in names}
 
 
-def _write(folder: Path, files: dict[str, bytes], found: "CookieReport") -> None:
+def _write(folder: Path, files: dict[str, bytes], found: CookieReport) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            # Names are of our making; one from a server need not be.
+            # A server could send a name with a path.
             (folder / Path(name).name).write_bytes(content)
         sums = "".join(f"{entry['sha256']}  {name}\n" for name, entry in found.files.items())
         (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
@@ -102,47 +96,50 @@ def _write(folder: Path, files: dict[str, bytes], found: "CookieReport") -> None
         ) from None
 
 
-def _show(desk: Desk, found: "CookieReport") -> None:
-    told = found.report
-    _show_findings(desk, told)
+def _show(cli: CliContext, found: CookieReport) -> None:
+    report_data = found.report
+    _show_findings(cli, report_data)
     rows: list[tuple[str, Any]] = [
-        ("domain", told["domain"]),
-        ("scanned", f"{told['scanned_at'].replace('T', ' ').replace('+00:00', ' UTC')}, in {told['seconds']} s"),
+        ("domain", report_data["domain"]),
+        (
+            "scanned",
+            f"{report_data['scanned_at'].replace('T', ' ').replace('+00:00', ' UTC')}, in {report_data['seconds']} s",
+        ),
         ("scan", found.scan),
     ]
-    rows += [("note" if not number else "", note) for number, note in enumerate(told["notes"])]
-    desk.out.print(facts(rows))
-    for phase in told["phases"]:
-        _show_phase(desk, phase)
+    rows += [("note" if not number else "", note) for number, note in enumerate(report_data["notes"])]
+    cli.out.print(facts(rows))
+    for phase in report_data["phases"]:
+        _show_phase(cli, phase)
 
 
-def _show_findings(desk: Desk, told: dict[str, Any]) -> None:
-    """How the scan went, and what it found: what a reader has to know first."""
-    findings, result = told["findings"], told["result"]
+def _show_findings(cli: CliContext, report_data: dict[str, Any]) -> None:
+    """Print the result and the findings first."""
+    findings, result = report_data["findings"], report_data["result"]
     count = counted(len(findings), "finding") if findings else "no findings"
     heading = Text(f"{safe(result[:1].upper() + result[1:])}: {count}", style="bold")
-    desk.out.print(heading, Text(safe(told["domain"])), sep="  ")
+    cli.out.print(heading, Text(safe(report_data["domain"])), sep="  ")
     for number, finding in enumerate(findings, start=1):
-        desk.out.print(Text(f"{number}. {safe(finding['text'])}", style="red"), highlight=False)
+        cli.out.print(Text(f"{number}. {safe(finding['text'])}", style="red"))
         for sentence in finding["evidence"][:_MOST_EVIDENCE]:
-            desk.out.print(Text(f"   - {safe(sentence)}"), highlight=False)
+            cli.out.print(Text(f"   - {safe(sentence)}"))
         if len(finding["evidence"]) > _MOST_EVIDENCE:
-            desk.note(f"[dim]   and {len(finding['evidence']) - _MOST_EVIDENCE} more: --json has all of them[/]")
-    desk.out.print()
+            cli.note(f"[dim]   and {len(finding['evidence']) - _MOST_EVIDENCE} more: --json has all of them[/]")
+    cli.out.print()
 
 
-def _show_phase(desk: Desk, phase: dict[str, Any]) -> None:
+def _show_phase(cli: CliContext, phase: dict[str, Any]) -> None:
     counts, banner = phase["counts"], phase["banner"]
     heading = Text(f"\n{_WORDS[phase['phase']].capitalize()}: ", style="bold")
     if not phase["visits"]:
-        return desk.out.print(heading.append(f"{phase['result']} ({safe(phase['note'])})", style="yellow"))
+        return cli.out.print(heading.append(f"{phase['result']} ({safe(phase['note'])})", style="yellow"))
     result = "" if phase["result"] == "complete" else f" ({phase['result']}: {safe(phase['note'])})"
     third = f", {counts['third']} of third parties" if counts["third"] else ""
     steps = (banner.get("steps") or [banner["button"]]) if banner and banner["button"] else []
-    said = ", then ".join(f'"{safe(step)}"' for step in steps)
-    pressed = f"; pressed {said} ({safe(banner['name'])})" if steps else ""
+    labels = ", then ".join(f'"{safe(step)}"' for step in steps)
+    pressed = f"; pressed {labels} ({safe(banner['name'])})" if steps else ""
     hosts = f"; {counted(len(phase['contacts']), 'other host')}" if phase["contacts"] else ""
-    desk.out.print(heading.append(f"{counted(counts['cookies'], 'cookie')}{third}{hosts}{pressed}{result}"))
+    cli.out.print(heading.append(f"{counted(counts['cookies'], 'cookie')}{third}{hosts}{pressed}{result}"))
     if not phase["cookies"]:
         return None
     rows = [
@@ -152,30 +149,24 @@ def _show_phase(desk: Desk, phase: dict[str, Any]) -> None:
             Text(cookie["party"], style="red" if cookie["party"] == "third" else ""),
             Text(safe(cookie["purpose"]), style=_PURPOSES.get(cookie["purpose"], "")),
             short(cookie["vendor"] or "", 24),
-            _kept_for(cookie["lifetime_seconds"]),
+            format_lifetime(cookie["lifetime_seconds"]),
             cookie["set_by"],
         ]
         for cookie in phase["cookies"][:_MOST_ROWS]
     ]
-    desk.out.print(table("cookie", "domain", "party", "purpose", "vendor", "kept for", "set by", rows=rows))
+    cli.out.print(table("cookie", "domain", "party", "purpose", "vendor", "kept for", "set by", rows=rows))
     if len(phase["cookies"]) > _MOST_ROWS:
-        desk.note(f"[dim]and {len(phase['cookies']) - _MOST_ROWS} more: --json has all of them[/]")
+        cli.note(f"[dim]and {len(phase['cookies']) - _MOST_ROWS} more: --json has all of them[/]")
     return None
 
 
-def _kept_for(seconds: int | None) -> str:
-    from floodmark.sources.cookies.assessment import format_lifetime  # noqa: PLC0415 - with the words of the page
-
-    return format_lifetime(seconds)
-
-
-def _show_difference(desk: Desk, found: "ScanDifference", as_json: bool) -> None:
+def _show_difference(cli: CliContext, found: ScanDifference, as_json: bool) -> None:
     if as_json:
         return print_json(found)
     times = " -> ".join(time.replace("T", " ").replace("+00:00", " UTC") for time in (found.earlier, found.later))
-    desk.out.print(f"[bold]{plain(found.domain)}[/]  {times}", highlight=False)
+    cli.out.print(f"[bold]{plain(found.domain)}[/]  {times}")
     if not found.summary:
-        return desk.out.print("Nothing has changed.", highlight=False)
+        return cli.out.print("Nothing has changed.")
     for sentence in found.summary:
-        desk.out.print(f"- {plain(sentence[:1].upper() + sentence[1:])}", highlight=False)
+        cli.out.print(f"- {plain(sentence[:1].upper() + sentence[1:])}")
     return None

@@ -1,4 +1,4 @@
-"""The frame around every command: options that may stand anywhere, the settings, and how errors end."""
+"""The frame of every command: global options, settings, the operations, and error messages."""
 
 import asyncio
 import os
@@ -13,50 +13,46 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
+from floodmark.operations.declared import AsyncOperations
+from floodmark.security.masking import mask_text
+from floodmark.version import __version__
 
-from .showing import console, plain
+from .output import console, plain
+from .session import is_database_missing, load_application, load_settings, open_operations
 
 if TYPE_CHECKING:
     from floodmark.app import Floodmark
-    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 T = TypeVar("T")
 
-# What was asked for cannot be done as asked; for everything else the exit code is 1.
+# These end with exit code 2, all other errors with 1.
 _BAD_INPUT = (InvalidInput, NotFound, Conflict)
 _WITH_VALUE, _FLAGS = ("--set", "--url"), ("--quiet", "-q", "--debug")
 _URL = "FLOODMARK_URL"
 
-# Commands that only show something: they create no database where there is none.
+# Commands that only read: they create no database.
 READING = frozenset(
     {
-        "accounts",
         "accounts ls",
         "audit",
-        "breakers",
         "breakers ls",
-        "dlq",
         "dlq ls",
         "doctor",
         "events",
         "explain",
         "history",
         "items",
-        "limits",
         "limits ls",
         "ls",
         "next",
         "report cookies",
         "show",
         "stats",
-        "tokens",
         "tokens ls",
         "top",
-        "triggers",
         "triggers ls",
         "triggers status",
-        "watermark",
         "watermark show",
     }
 )
@@ -71,43 +67,68 @@ AppOption = Annotated[
 ]
 
 
-class Root(TyperGroup):
-    """Takes global options wherever they stand, and turns errors into one message and what to type next."""
+class RootGroup(TyperGroup):
+    """Accepts global options anywhere, and prints an error as a message and the next step."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Global options first, wherever they were typed."""
-        return super().parse_args(ctx, hoisted(args))
+        """Parse the global options first."""
+        return super().parse_args(ctx, hoist_global_options(args))
 
     def main(self, *positional: Any, **options: Any) -> NoReturn:
-        """Run a command line; always ends the process, or raises SystemExit in a test."""
+        """Run a command line and end the process (in a test: raise SystemExit)."""
         given = options.get("args") or (positional[0] if positional else None) or sys.argv[1:]
         try:
             code = super().main(*positional, **{**options, "standalone_mode": False})
         except FloodmarkError as error:
-            _tell(str(error), error.hint)
+            _print_error(str(error), error.hint)
             code = 2 if isinstance(error, _BAD_INPUT) else 1
         except TyperException as error:
-            # Without one it was a command that needs another behind it, and its help was shown.
+            # Without a message, a subcommand was missing and the help was printed.
             if message := error.format_message():
-                _tell(message, _help_for(error))
+                _print_error(message, _help_for(error))
             code = error.exit_code
         except typer.Abort:
-            _tell("nothing was changed", "")
+            _print_error("nothing was changed", "")
             code = 1
-        except Exception as error:  # noqa: BLE001 - the last stop: whoever typed this gets a message, not a traceback
-            code = _surprised(error, is_debugging="--debug" in given)
+        except Exception as error:  # noqa: BLE001 - users get a message, not a traceback
+            _report_unexpected(error, is_debugging="--debug" in given)
+            code = 1
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def hoisted(args: Sequence[str]) -> list[str]:
-    """The same command line with the global options in front; what follows `--` is left alone."""
+class _DefaultGroup(TyperGroup):
+    """Runs a default command if none is named."""
+
+    default: str | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        # Shell completion parses resiliently, and completes the names of all commands.
+        if self.default is not None and not is_named and not ctx.resilient_parsing:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+def command_group(text: str, default: str | None = None) -> typer.Typer:
+    """Return an empty group of commands with this help text; `default` runs if no command is named."""
+    group = typer.Typer(cls=type("DefaultGroup", (_DefaultGroup,), {"default": default}), help=text)
+
+    @group.callback()
+    def take_no_options() -> None:
+        pass
+
+    return group
+
+
+def hoist_global_options(args: Sequence[str]) -> list[str]:
+    """Return the command line with the global options first; words after `--` stay in place."""
     front: list[str] = []
     rest: list[str] = []
     ahead: Iterator[str] = iter(args)
     for word in ahead:
         if word == "--":
             rest += [word, *ahead]
-        elif word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+        elif _is_flag(word):
             front.append(word)
         elif word in _WITH_VALUE:
             front += [word, *[value for value in [next(ahead, None)] if value is not None]]
@@ -117,20 +138,22 @@ def hoisted(args: Sequence[str]) -> list[str]:
 
 
 def command_in(args: Sequence[str]) -> str | None:
-    """Return the command of a command line; None if an option comes first that is not global."""
-    ahead = iter(hoisted(args))
+    """Return the command of a command line; None if an option that is not global comes first."""
+    ahead = iter(hoist_global_options(args))
     for word in ahead:
         if word in _WITH_VALUE:
             next(ahead, None)
-        elif not word.startswith("-"):
-            return word
-        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
-            return None
+        elif not _is_flag(word):
+            return None if word.startswith("-") else word
     return None
 
 
-class Desk:
-    """What was said for the whole command line, and how to answer it."""
+def _is_flag(word: str) -> bool:
+    return word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE))
+
+
+class CliContext:
+    """The global options of one command line, its output, and access to the operations."""
 
     def __init__(self, overrides: dict[str, str], *, is_quiet: bool) -> None:
         self.overrides, self.is_quiet = overrides, is_quiet
@@ -138,89 +161,74 @@ class Desk:
         self.command = ""
 
     @staticmethod
-    def of(context: typer.Context) -> "Desk":
-        """The desk of this command line."""
+    def of(context: typer.Context) -> "CliContext":
+        """Return the one of this command line."""
         found = context.obj
-        assert isinstance(found, Desk)
+        assert isinstance(found, CliContext)
         found.command = context.command_path.partition(" ")[2]
         return found
 
-    @property
-    def only_reads(self) -> bool:
-        """Whether this command changes nothing, whatever its options are."""
-        return self.command in READING
-
     def note(self, text: Any = "") -> None:
-        """Something friendly, which `--quiet` leaves out."""
+        """Print a hint, unless `--quiet` is given."""
         if not self.is_quiet:
-            self.out.print(text, highlight=False)
+            self.out.print(text)
 
     def busy(self, text: str) -> Status:
-        """A spinner while something takes time; on a terminal only, and never among what is printed."""
+        """Return a spinner for a slow step, on the terminal of stderr."""
         return console(stderr=True).status(text)
 
     def set(self, key: str, value: object) -> None:
-        """Let an option of a command be a setting; None leaves it as it is."""
+        """Override a setting with an option of a command; None changes nothing."""
         if value is not None:
             self.overrides[key] = str(value)
 
     def settings(self) -> "Settings":
-        """The settings that are in force."""
+        """Return the settings of the application."""
         return self.application().settings
 
     def application(self) -> "Floodmark":
-        """The user's application, or one without collectors."""
-        from .session import application  # noqa: PLC0415 - takes a second that `--help` should not take
-
-        return application(self.overrides)
+        """Return the user's application, or one without collectors."""
+        return load_application(self.overrides)
 
     def url(self) -> str | None:
-        """The server that commands are meant for; None: this installation."""
-        from .session import loaded  # noqa: PLC0415 - as above
+        """Return the server to use; None: the database."""
+        return load_settings(self.overrides).floodmark_url
 
-        return loaded(self.overrides).floodmark_url
+    def local_settings(self) -> "Settings":
+        """Return the settings of this machine. A server has its own application, so none is loaded for it."""
+        return self.settings() if self.url() is None else load_settings(self.overrides)
 
-    def maker(self) -> "Floodmark":
-        """What knows how jobs are made: the user's application, which a server has for itself."""
-        from floodmark.app import Floodmark  # noqa: PLC0415 - as above
+    def work(self, what: Callable[[AsyncOperations], Awaitable[T]]) -> T:
+        """Open the operations of the server or on the database, do this, and close them."""
 
-        from .session import loaded  # noqa: PLC0415 - as above
-
-        return self.application() if self.url() is None else Floodmark(loaded(self.overrides))
-
-    def work(self, what: "Callable[[AsyncOperations], Awaitable[T]]") -> T:
-        """Open the operations, on the server that was named or else on the database, do this, close it."""
-        from .session import open_operations  # noqa: PLC0415 - as above
-
-        async def opened() -> T:
-            async with open_operations(self.overrides, only_reads=self.only_reads) as operations:
+        async def work() -> T:
+            only_reads = self.command in READING
+            async with open_operations(self.overrides, only_reads=only_reads) as operations:
                 return await what(operations)
 
-        return asyncio.run(opened())
+        return asyncio.run(work())
 
     def require_database(self) -> None:
-        """Refuse to watch an installation that is not there yet."""
-        from .session import is_missing, loaded  # noqa: PLC0415 - as above
-
-        settings = loaded(self.overrides)
-        if settings.floodmark_url is None and is_missing(settings.database_url):
+        """Raise `NotFound` if there is no database to follow."""
+        settings = load_settings(self.overrides)
+        if settings.floodmark_url is None and is_database_missing(settings.database_url):
             raise NotFound(f"there is no database at {settings.database_url} yet", hint="start it with: floodmark up")
 
-    def only_here(self, command: str) -> None:
-        """Refuse a command that no server does for us: better told than done to the wrong installation."""
+    def require_local(self, command: str) -> None:
+        """Refuse a command that no server can do, so that it does not change the wrong installation."""
         self.refuse_url(command)
         if (url := self.url()) is not None:
             raise InvalidInput(
                 f"`floodmark {command}` works on this machine only, and FLOODMARK_URL names {url}",
-                hint=f"type it where the server runs, or for this machine: floodmark --url '' {command} ...",
+                hint=f"run it where the server runs, or for this machine: floodmark --url '' {command} ...",
             )
 
     def refuse_url(self, command: str) -> None:
-        """Refuse `--url` where it means nothing; FLOODMARK_URL may be set for other commands."""
+        """Refuse `--url` for a command that ignores it; FLOODMARK_URL may be set for other commands."""
         if self.overrides.get(_URL):
             raise InvalidInput(
-                f"`floodmark {command}` works on this machine only: it cannot be asked of {self.overrides[_URL][:200]}",
-                hint="leave out --url, or type it where the server runs",
+                f"`floodmark {command}` works on this machine only: it cannot use {self.overrides[_URL][:200]}",
+                hint="leave out --url, or run it where the server runs",
             )
 
 
@@ -244,13 +252,10 @@ def start(
 ) -> None:
     """Collect every item once: a scheduler for incremental collection."""
     if version:
-        from floodmark.version import __version__  # noqa: PLC0415 - the name is needed here only
-
         typer.echo(f"floodmark {__version__}")
         raise typer.Exit
-    desk = Desk(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
-    desk.set(_URL, url)
-    context.obj = desk
+    context.obj = cli = CliContext(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
+    cli.set(_URL, url)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -262,11 +267,11 @@ def _assignment(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _tell(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str) -> None:
     err = console(stderr=True)
-    err.print(f"[bold red]Error:[/] {plain(message)}", highlight=False, soft_wrap=True)
+    err.print(f"[bold red]Error:[/] {plain(message)}", soft_wrap=True)
     if hint:
-        err.print(f"[bold]Next:[/] {plain(hint)}", highlight=False, soft_wrap=True)
+        err.print(f"[bold]Next:[/] {plain(hint)}", soft_wrap=True)
 
 
 def _help_for(error: TyperException) -> str:
@@ -274,19 +279,16 @@ def _help_for(error: TyperException) -> str:
     if context is None:
         return ""
     if str(getattr(error, "option_name", "")).removeprefix("-").isdecimal():
-        # The number of a channel, as bots write it.
-        return f"put -- before what begins with a minus: {context.command_path} -- -1001234567890"
+        # The id of a channel in the notation of bots.
+        return f"put -- before a value that starts with a minus: {context.command_path} -- -1001234567890"
     return f"{context.command_path} --help"
 
 
-def _surprised(error: Exception, *, is_debugging: bool) -> int:
-    from floodmark.security.masking import mask_text  # noqa: PLC0415 - hardly ever needed
-
+def _report_unexpected(error: Exception, *, is_debugging: bool) -> None:
     if is_debugging or os.environ.get("FLOODMARK_DEBUG", "") not in ("", "0"):
         sys.stderr.write(mask_text("".join(traceback.format_exception(error))))
-        return 1
-    _tell(
-        f"something unexpected happened: {mask_text(f'{type(error).__name__}: {error}')}",
-        "the same command with --debug shows where; please report it",
+        return
+    _print_error(
+        f"an unexpected error occurred: {mask_text(f'{type(error).__name__}: {error}')}",
+        "repeat the command with --debug to see the traceback, and please report it",
     )
-    return 1

@@ -1,10 +1,10 @@
-"""`run`: now. `next`: later."""
+"""Run a job now, and show its next runs."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,19 +13,17 @@ from floodmark.model.execution import ENDED, Execution, State
 from floodmark.model.job import Job
 from floodmark.model.notes import notes_of
 from floodmark.model.shapes import execution_shape
+from floodmark.operations.declared import AsyncOperations
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
 from .history import items_words, summary_of
+from .output import plain, print_json, table
 from .parsing import params_of
-from .root import AsJson, Desk, JobName
-from .showing import plain, print_json, table
+from .root import AsJson, CliContext, JobName
 from .times import clock_changes, relative, upcoming
 
-if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
-
-_LOOK_SECONDS = 0.3
+_POLL_SECONDS = 0.3
 
 
 def run(
@@ -40,61 +38,61 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a job now, regardless of its schedule."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     params = params_of(param or ())
 
-    async def work(operations: "AsyncOperations") -> Execution:
+    async def work(operations: AsyncOperations) -> Execution:
         found = await operations.job(job)
-        asked = await operations.run_job(found.job_id, params or None)
+        requested = await operations.run_job(found.job_id, params or None)
         if wait:
-            return await _watched(desk, operations, found, asked.execution_id, is_shown=not as_json)
+            return await _wait_for_end(cli, operations, found, requested.execution_id, is_shown=not as_json)
         if not as_json:
-            told = asked.reason or (await operations.explain(found.job_id)).sentence
-            desk.out.print(f"[green]Asked for[/] [bold]{plain(found.name)}[/]: {plain(told)}", highlight=False)
-            desk.note(f"[dim]See how it went: floodmark history --id {asked.execution_id}[/]")
-        return await operations.execution(asked.execution_id)
+            text = requested.reason or (await operations.explain(found.job_id)).sentence
+            cli.out.print(f"[green]Requested[/] [bold]{plain(found.name)}[/]: {plain(text)}")
+            cli.note(f"[dim]See the result: floodmark history --id {requested.execution_id}[/]")
+        return await operations.execution(requested.execution_id)
 
-    ended = desk.work(work)
+    ended = cli.work(work)
     if as_json:
         print_json(execution_shape(ended))
     elif wait:
-        _show_end(desk, ended)
+        _print_end(cli, ended)
     if wait and ended.state is not State.DONE:
         raise typer.Exit(1)
 
 
-async def _watched(
-    desk: Desk, operations: "AsyncOperations", job: Job, execution_id: str, *, is_shown: bool
+async def _wait_for_end(
+    cli: CliContext, operations: AsyncOperations, job: Job, execution_id: str, *, is_shown: bool
 ) -> Execution:
-    """The execution once it has ended; meanwhile, what it is doing."""
-    with desk.busy("queued") as status:
+    """Return the execution once it has ended; meanwhile show its state."""
+    with cli.busy("queued") as status:
         last = ""
         while True:
             execution = await operations.execution(execution_id)
             if execution.state in ENDED:
                 return execution
-            told = plain((await operations.explain(job.job_id)).sentence)
-            status.update(f"[bold]{plain(job.name)}[/]: {told}")
-            # Without a terminal there is no spinner: one line for each thing that is new, the clock aside.
-            if is_shown and not desk.out.is_terminal and execution.state != last:
-                desk.note(f"{plain(job.name)}: {told}")
+            text = plain((await operations.explain(job.job_id)).sentence)
+            status.update(f"[bold]{plain(job.name)}[/]: {text}")
+            # Without a terminal there is no spinner: one line per new state.
+            if is_shown and not cli.out.is_terminal and execution.state != last:
+                cli.note(f"{plain(job.name)}: {text}")
             last = execution.state
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
-def _show_end(desk: Desk, execution: Execution) -> None:
+def _print_end(cli: CliContext, execution: Execution) -> None:
     took = f" in {format_duration(timedelta(seconds=execution.duration_seconds or 0))}"
     if execution.state is State.DONE:
         count = execution.items_new + execution.items_changed + execution.items_known
         found = f"{items_words(execution)} {'item' if count == 1 else 'items'}" if count else "nothing new"
-        told = summary_of(execution) or found
-        desk.out.print(f"[green]Done[/]{took}: {plain(told)}", highlight=False)
+        text = summary_of(execution) or found
+        cli.out.print(f"[green]Done[/]{took}: {plain(text)}")
         for note in notes_of(execution.result):
-            desk.out.print(f"[yellow]Note[/]: {plain(note)}", highlight=False)
+            cli.out.print(f"[yellow]Note[/]: {plain(note)}")
         return
     why = execution.error_message or execution.reason or execution.state
-    desk.out.print(f"[bold red]{execution.state.capitalize()}[/]{took}: {plain(why)}", highlight=False)
-    desk.note(f"[dim]In full: floodmark history --id {execution.execution_id}[/]")
+    cli.out.print(f"[bold red]{execution.state.capitalize()}[/]{took}: {plain(why)}")
+    cli.note(f"[dim]Details: floodmark history --id {execution.execution_id}[/]")
 
 
 def next_runs(
@@ -105,29 +103,29 @@ def next_runs(
     as_json: AsJson = False,
 ) -> None:
     """Show the next runs of a job or a cron expression; daylight saving changes are marked."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     now = datetime.now(UTC)
     if _is_expression(what):
         zone_name, runs = tz, list(islice(instants(cron(what, tz), now), count))
     else:
-        job = desk.work(lambda operations: operations.job(what))
+        job = cli.work(lambda operations: operations.job(what))
         zone_name, runs = job.when.timezone, upcoming(job, now, count)
         if not as_json:
-            _warn(desk, job)
-    _show_runs(desk, runs, zone_name, now, as_json=as_json)
+            _warn_if_off(cli, job)
+    _show_runs(cli, runs, zone_name, now, as_json=as_json)
 
 
 def _is_expression(text: str) -> bool:
     return text.startswith("@") or len(text.split()) >= 4
 
 
-def _warn(desk: Desk, job: Job) -> None:
+def _warn_if_off(cli: CliContext, job: Job) -> None:
     if job.paused or not job.schedule_enabled:
         why = "paused" if job.paused else "disabled"
-        desk.note(f"[yellow]{plain(job.name)} is {why}: nothing runs until that changes.[/]")
+        cli.note(f"[yellow]{plain(job.name)} is {why}: it does not run until that changes.[/]")
 
 
-def _show_runs(desk: Desk, runs: Sequence[datetime], zone_name: str, now: datetime, *, as_json: bool) -> None:
+def _show_runs(cli: CliContext, runs: Sequence[datetime], zone_name: str, now: datetime, *, as_json: bool) -> None:
     zone = zone_of(zone_name)
     changes = list(clock_changes(runs, now, zone))
     if as_json:
@@ -137,12 +135,12 @@ def _show_runs(desk: Desk, runs: Sequence[datetime], zone_name: str, now: dateti
         ]
         return print_json(shapes)
     if not runs:
-        return desk.out.print("It has no time of its own: it runs when it is told to.", highlight=False)
+        return cli.out.print("It has no schedule: it runs on demand.")
     rows = [
         [f"{run.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}", f"{run:%H:%M:%S} UTC", relative(run, now), change]
         for run, change in zip(runs, changes, strict=True)
     ]
-    return desk.out.print(
+    return cli.out.print(
         table(zone_name, "UTC", "", "", rows=rows)
         if zone_name != "UTC"
         else table("UTC", "", rows=[[row[0], row[2]] for row in rows])

@@ -1,10 +1,10 @@
-"""What was collected and how far: watermarks, items, events."""
+"""Watermarks, items and events."""
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -13,18 +13,16 @@ from rich.text import Text
 from floodmark.errors import InvalidInput
 from floodmark.model.page import cursor_of, take
 from floodmark.model.shapes import event_shape
+from floodmark.model.streams import StoredItem, StreamState
+from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.streams import WatermarkMoved
+from floodmark.store.port import Event
 
-from .asking import go_ahead
-from .parsing import json_object, moment_of
-from .root import AsJson, Desk, DryRun, Yes
-from .showing import counted, facts, json_line, plain, print_json, safe, short, table
+from .confirmation import confirm
+from .output import counted, facts, json_line, plain, print_json, safe, short, table
+from .parsing import json_object, parse_moment
+from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import both, relative
-
-if TYPE_CHECKING:
-    from floodmark.model.streams import StoredItem, StreamState
-    from floodmark.operations.declared import AsyncOperations
-    from floodmark.operations.streams import WatermarkMoved
-    from floodmark.store.port import Event
 
 _FOLLOW_SECONDS = 0.5
 _DATA_SHOWN = 100
@@ -32,14 +30,7 @@ _WINDOW = 1000
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="A stream, or a job that collects it.")]
 
-watermark = typer.Typer(help="Show, set and reset watermarks.")
-
-
-@watermark.callback(invoke_without_command=True)
-def watermarks(context: typer.Context) -> None:
-    """Show, set and reset watermarks."""
-    if context.invoked_subcommand is None:
-        show_watermark(context)
+watermark = command_group("Show, set and reset watermarks.", default="show")
 
 
 @watermark.command("show")
@@ -52,20 +43,20 @@ def show_watermark(
     as_json: AsJson = False,
 ) -> None:
     """Show the watermark of a stream, or of all streams."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
 
-    async def work(operations: "AsyncOperations") -> "list[StreamState]":
+    async def work(operations: AsyncOperations) -> list[StreamState]:
         if stream is None:
             return await take(operations.each_watermark(cursor=cursor_of("watermarks", after)), limit)
         return [await operations.watermark(stream)]
 
-    found, now = desk.work(work), datetime.now(UTC)
+    found, now = cli.work(work), datetime.now(UTC)
     if as_json:
         return print_json(found if stream is None else found[0])
     if stream is not None:
-        return desk.out.print(facts(_watermark(found[0], now)))
+        return cli.out.print(facts(_watermark(found[0], now)))
     if not found:
-        return desk.out.print("Nothing has been collected yet.", highlight=False)
+        return cli.out.print("Nothing has been collected yet.")
     rows = [
         [
             Text(safe(state.stream), style="bold"),
@@ -75,19 +66,20 @@ def show_watermark(
         ]
         for state in found
     ]
-    desk.out.print(table("stream", "watermark", "last new item", "last checked", rows=rows))
-    return (
-        desk.note(f"[dim]More: floodmark watermark show --after {plain(found[-1].stream)}[/]")
-        if len(found) == limit
-        else None
-    )
+    cli.out.print(table("stream", "watermark", "last new item", "last checked", rows=rows))
+    if len(found) == limit:
+        cli.note(f"[dim]More: floodmark watermark show --after {plain(found[-1].stream)}[/]")
+    return None
 
 
-def _watermark(state: "StreamState", now: datetime) -> list[tuple[str, object]]:
+def _watermark(state: StreamState, now: datetime) -> list[tuple[str, object]]:
     is_held = state.lease_until is not None and state.lease_until > now
     return [
         ("stream", state.stream),
-        ("watermark", "none: the next run begins at the beginning" if state.value is None else json_line(state.value)),
+        (
+            "watermark",
+            "none: the next run starts from the beginning" if state.value is None else json_line(state.value),
+        ),
         ("moved", both(state.moved_at, now) if state.moved_at else None),
         ("last new item", both(state.last_parsed_at, now) if state.last_parsed_at else "never"),
         ("last checked", both(state.last_checked_at, now) if state.last_checked_at else "never"),
@@ -106,26 +98,26 @@ def set_watermark(
 ) -> None:
     """Set a watermark, from which the next run continues. Stored items are not stored twice."""
     wanted = json_object(value, example='{"value": 4812}')
-    _move(Desk.of(context), stream, wanted, dry_run=dry_run, yes=yes)
+    _move(CliContext.of(context), stream, wanted, dry_run=dry_run, yes=yes)
 
 
 @watermark.command("reset")
 def reset_watermark(context: typer.Context, stream: StreamName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Reset a watermark: the next run starts from the beginning. Stored items are not stored twice."""
-    _move(Desk.of(context), stream, None, dry_run=dry_run, yes=yes)
+    _move(CliContext.of(context), stream, None, dry_run=dry_run, yes=yes)
 
 
-def _move(desk: Desk, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
-    def move(operations: "AsyncOperations", *, is_trial: bool) -> "Awaitable[WatermarkMoved]":
+def _move(cli: CliContext, text: str, wanted: Mapping[str, Any] | None, *, dry_run: bool, yes: bool) -> None:
+    def move(operations: AsyncOperations, *, is_trial: bool) -> Awaitable[WatermarkMoved]:
         if wanted is None:
             return operations.clear_watermark(text, dry_run=is_trial)
         return operations.move_watermark(text, wanted, dry_run=is_trial)
 
-    trial = desk.work(lambda operations: move(operations, is_trial=True))
+    trial = cli.work(lambda operations: move(operations, is_trial=True))
     name, shown = trial.stream, ["nothing" if value is None else json_line(value) for value in (trial.before, wanted)]
-    if go_ahead(desk, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
-        desk.work(lambda operations: move(operations, is_trial=False))
-        desk.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}", highlight=False)
+    if confirm(cli, f"move the watermark of {name} from {shown[0]} to {shown[1]}", dry_run=dry_run, yes=yes):
+        cli.work(lambda operations: move(operations, is_trial=False))
+        cli.out.print(f"{plain(name)}: {plain(shown[0])} -> {plain(shown[1])}")
 
 
 def items(
@@ -144,12 +136,12 @@ def items(
     as_json: AsJson = False,
 ) -> None:
     """List the items of a stream, newest first."""
-    desk = Desk.of(context)
-    moment = None if since is None else moment_of(since, datetime.now(UTC))
+    cli = CliContext.of(context)
+    moment = None if since is None else parse_moment(since, datetime.now(UTC))
     if after is not None and (before is not None or moment is not None):
-        raise InvalidInput("--after lists by key, --since and --before by time", hint="leave --after out")
+        raise InvalidInput("--after lists by key, --since and --before by time", hint="leave out --after")
 
-    async def work(operations: "AsyncOperations") -> "tuple[list[StoredItem], int]":
+    async def work(operations: AsyncOperations) -> tuple[list[StoredItem], int]:
         if key is not None:
             found = await operations.item(stream, key)
             return [found.newest, *found.earlier], 1
@@ -159,11 +151,11 @@ def items(
             rows = operations.each_newest_item(stream, since=moment, cursor=cursor_of("newest-items", before))
         return await take(rows, limit), (await operations.describe_stream(stream)).items
 
-    found, count = desk.work(work)
+    found, count = cli.work(work)
     if as_json:
         return print_json(found)
     if not found:
-        return desk.out.print("No items.", highlight=False)
+        return cli.out.print("No items.")
     now = datetime.now(UTC)
     rows = [
         [
@@ -175,12 +167,12 @@ def items(
         ]
         for item in found
     ]
-    desk.out.print(table("key", "revision", "happened", "collected", "data", rows=rows, right=("revision",)))
+    cli.out.print(table("key", "revision", "created", "collected", "data", rows=rows, right=("revision",)))
     if key is None and len(found) == limit and count > limit:
         how = "--before" if after is None else "--after"
         more = f"floodmark items {plain(stream)} {how} {plain(found[-1].key)}"
         more += "" if since is None else f" --since {plain(since)}"
-        desk.note(f"[dim]{counted(count, 'item')} in all. More: {more}[/]")
+        cli.note(f"[dim]{counted(count, 'item')} in total. More: {more}[/]")
     return None
 
 
@@ -196,12 +188,12 @@ def events(
     as_json: AsJson = False,
 ) -> None:
     """List events in order: one per new or changed item. Pass the last position as --after to continue."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     if follow:
-        desk.require_database()
+        cli.require_database()
 
-    async def work(operations: "AsyncOperations") -> "list[Event]":
-        # The newest of one stream are looked for among the newest of all.
+    async def work(operations: AsyncOperations) -> list[Event]:
+        # The newest events of one stream are searched for among the newest of all.
         window = limit if stream is None else _WINDOW
         position = max(0, await operations.last_position() - window) if after is None else after
         most = window if after is None else limit
@@ -217,25 +209,24 @@ def events(
             found = await take(operations.each_event(after=position, stream=stream), limit)
         return found
 
-    found = desk.work(work)
+    found = cli.work(work)
     if as_json:
         return print_json([event_shape(event) for event in found])
     if not found:
-        return desk.out.print("No events." if after is None else f"No events behind {after}.", highlight=False)
+        return cli.out.print("No events." if after is None else f"No events after {after}.")
     for event in found:
-        desk.out.print(
+        cli.out.print(
             _line(event),
             markup=False,
-            highlight=False,
-            soft_wrap=not desk.out.is_terminal,
+            soft_wrap=not cli.out.is_terminal,
             overflow="ellipsis",
             no_wrap=True,
         )
-    return desk.note(f"[dim]Go on with: floodmark events --after {found[-1].position}[/]")
+    return cli.note(f"[dim]Continue: floodmark events --after {found[-1].position}[/]")
 
 
-def _line(event: "Event") -> str:
+def _line(event: Event) -> str:
     kind = event.kind.removeprefix("item.")
-    # Of a post the post itself: what its payload says around it is in this line already.
+    # Of a post only the post itself: the line already has the rest of the payload.
     data = event.data if event.type == event.kind else json_line(msgspec.json.decode(event.data)["post"])
     return f"{event.position:>7}  {kind:<7}  {safe(event.stream)}  {safe(event.key)}  {short(data, _DATA_SHOWN)}"

@@ -1,26 +1,24 @@
-"""Schedules that another program keeps: read them now, and see how that went."""
+"""Sync jobs with the schedules of API_URL, and show the last sync."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
 from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.sync.difference import JobChange, RowError
+from floodmark.sync.report import LastSync, Report, SyncStatus
 from floodmark.triggers.parsing import words_of
 
-from .root import AsJson, Desk, DryRun
-from .showing import counted, facts, json_line, plain, print_json, safe, short, table
+from .output import counted, facts, json_line, plain, print_json, safe, short, table
+from .root import AsJson, CliContext, DryRun
 from .times import relative
 
-if TYPE_CHECKING:
-    from floodmark.sync.difference import JobChange, RowError
-    from floodmark.sync.report import LastSync, Report, SyncStatus
-
 _STYLES = {"created": "green", "updated": "yellow", "disabled": "red", "error": "bold red"}
-# Of the changes that were made so many are listed; a dry run lists all.
+# Number of changes that are listed; a dry run lists all.
 _LISTED = 20
 _WIDTH = 60
 
@@ -31,7 +29,7 @@ def sync(
     force: Annotated[
         bool, typer.Option("--force", help="Apply it even if it disables more jobs than SYNC_DISABLE_MAX_SHARE allows.")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show the result of the last sync.")] = False,
+    show_status: Annotated[bool, typer.Option("--status", help="Show the result of the last sync.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,58 +37,58 @@ def sync(
 
     floodmark sync --dry-run
     """
-    desk = Desk.of(context)
-    if status:
+    cli = CliContext.of(context)
+    if show_status:
         if force or dry_run:
             raise InvalidInput("--status changes nothing", hint="leave out --force and --dry-run, or --status")
-        told = desk.work(lambda operations: operations.sync_status())
-        return print_json(told) if as_json else _show_status(desk, told)
-    with desk.busy("Reading schedules"):
-        report = desk.work(lambda operations: operations.sync(dry_run=dry_run, force=force))
-    return print_json(report) if as_json else _show(desk, report, force)
+        status = cli.work(lambda operations: operations.sync_status())
+        return print_json(status) if as_json else _show_status(cli, status)
+    with cli.busy("Reading schedules"):
+        report = cli.work(lambda operations: operations.sync(dry_run=dry_run, force=force))
+    return print_json(report) if as_json else _show(cli, report, force)
 
 
-def _show(desk: Desk, report: "Report", is_forced: bool) -> None:
+def _show(cli: CliContext, report: Report, is_forced: bool) -> None:
     changes = report.changes if report.dry_run else report.changes[:_LISTED]
     rows = [_row(change) for change in changes]
-    rows += [[_word("error"), error.domain, error.domain_config_id, _wrong(error)] for error in report.errors]
+    rows += [[_word("error"), error.domain, error.domain_config_id, _describe_error(error)] for error in report.errors]
     if rows:
-        desk.out.print(table("", "job", "config id", "change", rows=rows))
+        cli.out.print(table("", "job", "config id", "change", rows=rows))
     if len(changes) < len(report.changes):
-        desk.out.print(f"... and {counted(len(report.changes) - len(changes), 'more change')}", highlight=False)
+        cli.out.print(f"... and {counted(len(report.changes) - len(changes), 'more change')}")
     would = "This would be: " if report.dry_run else ""
     parts = [f"{getattr(report, word)} {word}" for word in ("created", "updated", "skipped", "disabled")]
     if report.errors:
         parts.append(counted(len(report.errors), "error"))
-    desk.out.print(f"{would}{', '.join(parts)}.", highlight=False)
+    cli.out.print(f"{would}{', '.join(parts)}.")
     if report.refused is not None:
-        desk.out.print(f"[yellow]It would be refused:[/] {plain(report.refused)}.", highlight=False)
-        desk.note("[dim]If it is right, do it with: floodmark sync --force[/]")
+        cli.out.print(f"[yellow]It would be refused:[/] {plain(report.refused)}.")
+        cli.note("[dim]Apply it anyway: floodmark sync --force[/]")
     elif report.dry_run:
-        desk.note(f"[dim]Nothing was changed. Do it with: floodmark sync{' --force' if is_forced else ''}[/]")
+        cli.note(f"[dim]Nothing was changed. Apply it: floodmark sync{' --force' if is_forced else ''}[/]")
 
 
-def _row(change: "JobChange") -> list[object]:
-    return [_word(change.action), change.name, change.domain_config_id, _told(change)]
+def _row(change: JobChange) -> list[object]:
+    return [_word(change.action), change.name, change.domain_config_id, _describe(change)]
 
 
-def _told(change: "JobChange") -> str:
+def _describe(change: JobChange) -> str:
     if change.before is None:
         return f"{change.after['domain']}, {words_of(_when(change.after))}"
     was, now = _flat(change.before), _flat(change.after)
     names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
     differing = [f"{name}: {_value(was.get(name))} -> {_value(now.get(name))}" for name in names]
-    return "; ".join(differing) or "as it is already"
+    return "; ".join(differing) or "unchanged"
 
 
 def _flat(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Params one by one: most of them are the same as before."""
+    """Return the columns with each param as a column of its own."""
     params = columns.get("params") or {}
     others = {name: value for name, value in columns.items() if name != "params"}
     return {**others, **{f"params.{name}": value for name, value in params.items()}}
 
 
-def _wrong(error: "RowError") -> str:
+def _describe_error(error: RowError) -> str:
     return f"{error.error} ({error.hint})" if error.hint else error.error
 
 
@@ -110,29 +108,29 @@ def _word(action: str) -> Text:
     return Text(action, style=_STYLES[action])
 
 
-def _show_status(desk: Desk, told: "SyncStatus") -> None:
+def _show_status(cli: CliContext, status: SyncStatus) -> None:
     now = datetime.now(UTC)
-    missing = "their jobs are disabled" if told.disable_missing else "their jobs stay as they are"
+    missing = "their jobs are disabled" if status.disable_missing else "their jobs stay as they are"
     rows: list[tuple[str, object]] = [
-        ("from", told.url or "nowhere: API_URL is not set"),
-        ("every", f"{told.interval_seconds:g} s" if told.url else None),
+        ("from", status.url or "none: API_URL is not set"),
+        ("every", f"{status.interval_seconds:g} s" if status.url else None),
         ("missing schedules", missing),
-        ("jobs", told.jobs),
-        *_last(told.last, now),
+        ("jobs", status.jobs),
+        *_last(status.last, now),
     ]
-    desk.out.print(facts((name, safe(value) if value is not None else None) for name, value in rows))
+    cli.out.print(facts((name, safe(value) if value is not None else None) for name, value in rows))
 
 
-def _last(last: "LastSync | None", now: datetime) -> list[tuple[str, object]]:
+def _last(last: LastSync | None, now: datetime) -> list[tuple[str, object]]:
     if last is None:
         return [("last", "never")]
-    went = "went well" if last.ok else "failed"
+    result = "succeeded" if last.ok else "failed"
     counts = f"{last.created} created, {last.updated} updated, {last.skipped} skipped, {last.disabled} disabled"
     return [
-        ("last", f"{relative(last.at, now)}, by {last.who}: {went}"),
-        ("last good one", None if last.ok or last.last_good_at is None else relative(last.last_good_at, now)),
-        ("what it did", counts if last.ok else None),
-        ("why", last.error),
+        ("last", f"{relative(last.at, now)}, by {last.who}: {result}"),
+        ("last success", None if last.ok or last.last_good_at is None else relative(last.last_good_at, now)),
+        ("changes", counts if last.ok else None),
+        ("error", last.error),
         ("next", last.hint),
         ("errors", "; ".join(f"{error.domain_config_id}: {error.error}" for error in last.errors)),
     ]

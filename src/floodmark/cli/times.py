@@ -1,4 +1,4 @@
-"""Points in time as people read them. Pure: whoever asks says what time it is."""
+"""Times in words. Pure: the current time is a parameter."""
 
 from datetime import datetime, timedelta, tzinfo
 
@@ -20,13 +20,13 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def absolute(moment: datetime, now: datetime, zone: tzinfo | None = None) -> str:
-    """The time on the clocks of `zone` (of this machine), with its date unless that is today."""
+    """Return the time in `zone` (default: of this machine), with its date unless that is today."""
     local, today = moment.astimezone(zone), now.astimezone(zone).date()
     return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M}"
 
 
 def both(moment: datetime | None, now: datetime, zone: tzinfo | None = None) -> str:
-    """ "in 14 min (14:06:40)", with the name of the zone if one is given; a dash for a time there is not."""
+    """ "in 14 min (14:06:40)", with the name of the zone if one is given; a dash for None."""
     if moment is None or moment == NEVER:
         return "-"
     named = f" {moment.astimezone(zone):%Z}" if zone is not None else ""
@@ -34,6 +34,6 @@ def both(moment: datetime | None, now: datetime, zone: tzinfo | None = None) -> 
 
 
 def due(moment: datetime | None, now: datetime, zone: tzinfo | None = None) -> str:
-    """The same for a run to come: one whose time has passed is due, not past."""
+    """Return the same for a future run; one whose time has passed is due."""
     shown = both(moment, now, zone)
     return shown if moment is None or moment > now else f"due {shown}"

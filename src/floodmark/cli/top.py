@@ -1,9 +1,9 @@
-"""`top`: the whole installation at a glance, as it changes."""
+"""`top`: a live overview of the installation."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Group, JustifyMethod, RenderableType
@@ -13,19 +13,17 @@ from rich.text import Text
 
 from floodmark.errors import Unavailable
 from floodmark.model.durations import format_duration
+from floodmark.model.fleet import Overview
+from floodmark.operations.declared import AsyncOperations
 
-from .root import AsJson, Desk
-from .running import Seconds
-from .showing import print_json, safe, short
-
-if TYPE_CHECKING:
-    from floodmark.model.fleet import Overview
-    from floodmark.operations.declared import AsyncOperations
+from .output import print_json, safe, short
+from .roles import Seconds
+from .root import AsJson, CliContext
 
 _EVERY_SECONDS = 1.0
-# From these widths on there is room for more columns.
+# Terminals with at least these widths show more columns.
 _WIDE, _NARROW = 110, 70
-# From this width on there are two columns of sections.
+# Terminals with at least this width show two columns of sections.
 _TWO_COLUMNS, _GAP = 180, 3
 _LEFT = ("Running", "Waiting", "Limits", "Breakers")
 _ROWS_ONCE = 10
@@ -37,7 +35,10 @@ Rows = list[list[Text | str]]
 
 
 class Section:
-    """A heading and a table. Columns with a dot in front need width, with two dots more; `#` ends those of numbers."""
+    """A heading and a table.
+
+    A column with one or two leading dots is shown on wider terminals only; `#` ends the name of a numeric column.
+    """
 
     def __init__(
         self, title: str, columns: Sequence[str], rows: Rows, *, total: int | None = None, note: str = ""
@@ -45,8 +46,8 @@ class Section:
         self.title, self.columns, self.rows, self.note = title, columns, rows, note
         self.total = len(rows) if total is None else total
 
-    def drawn(self, width: int, rows: int) -> list[RenderableType]:
-        """As many rows as there is room for."""
+    def draw(self, width: int, rows: int) -> list[RenderableType]:
+        """Return the heading and at most this many rows."""
         keep = [n for n, name in enumerate(self.columns) if width >= _level(name)]
         shown = [[_text(row[n]) for n in keep] for row in self.rows[:rows]]
         names = [self.columns[n].lstrip(".") for n in keep]
@@ -62,12 +63,12 @@ class Section:
 
 
 def _text(cell: Text | str) -> Text:
-    # Never a string: in a table it would be read as markup.
+    # A table would parse a string as markup.
     return cell if isinstance(cell, Text) else Text(cell)
 
 
 def _widths(names: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> list[int]:
-    """What each column needs, none of them more than a third; the last has the rest."""
+    """Return the widths of the columns: at most a third each, and the rest for the last."""
     needs = [max([len(name.rstrip("#")), *(row[n].cell_len for row in rows)]) for n, name in enumerate(names)]
     firsts = [min(need, max(_LEAST, width // 3)) for need in needs[:-1]]
     rest = width - sum(firsts) - 2 * len(firsts)
@@ -75,7 +76,7 @@ def _widths(names: Sequence[str], rows: Sequence[Sequence[Text]], width: int) ->
 
 
 def _level(name: str) -> int:
-    """The width from which on a column is shown: none, one or two dots in front of it."""
+    """Return the terminal width that a column needs, by the dots before its name."""
     return (0, _NARROW, _WIDE)[len(name) - len(name.lstrip("."))]
 
 
@@ -89,27 +90,27 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Show a live overview: leader, workers, and running, waiting and failed executions. Ctrl-C ends it."""
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     if as_json:
-        return print_json(desk.work(lambda operations: operations.overview()))
-    if once or not desk.out.is_terminal:
-        return desk.out.print(frame(desk.work(lambda operations: operations.overview()), width=desk.out.width))
-    desk.require_database()
+        return print_json(cli.work(lambda operations: operations.overview()))
+    if once or not cli.out.is_terminal:
+        return cli.out.print(frame(cli.work(lambda operations: operations.overview()), width=cli.out.width))
+    cli.require_database()
     try:
-        return desk.work(lambda operations: _watch(desk, operations, seconds))
+        return cli.work(lambda operations: _watch(cli, operations, seconds))
     except KeyboardInterrupt:
         return None
 
 
-async def _watch(desk: Desk, operations: "AsyncOperations", seconds: float | None) -> None:
-    """Until Ctrl-C. What cannot be had now may be had again: the last that was seen stays."""
+async def _watch(cli: CliContext, operations: AsyncOperations, seconds: float | None) -> None:
+    """Refresh until Ctrl-C. While the data is unavailable, the last overview stays on the screen."""
     clock = asyncio.get_running_loop().time
     ends, last, trouble = None if seconds is None else clock() + seconds, None, ""
-    # What cannot be had in the beginning is told as every command does.
+    # An error of the first read ends the command.
     last = await operations.overview()
-    with Live(console=desk.out, screen=True, auto_refresh=False) as live:
+    with Live(console=cli.out, screen=True, auto_refresh=False) as live:
         while ends is None or clock() < ends:
-            size = desk.out.size
+            size = cli.out.size
             live.update(frame(last, width=size.width, height=size.height, trouble=trouble), refresh=True)
             await asyncio.sleep(_EVERY_SECONDS)
             try:
@@ -118,15 +119,15 @@ async def _watch(desk: Desk, operations: "AsyncOperations", seconds: float | Non
                 trouble = str(error)
 
 
-def frame(seen: "Overview", *, width: int, height: int | None = None, trouble: str = "") -> RenderableType:
-    """One picture of it, no wider and no higher than there is room for."""
+def frame(seen: Overview, *, width: int, height: int | None = None, trouble: str = "") -> RenderableType:
+    """Return one screen that fits into this width and height."""
     heads = [_head(seen, width), _numbers(seen)]
     if trouble:
-        told = f"Cannot be asked, this is the last that was seen: {safe(trouble)}"
-        heads.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
+        text = f"Not available, showing the last data: {safe(trouble)}"
+        heads.append(Text(text, style="bold red", no_wrap=True, overflow="ellipsis"))
     sections = [section for section in _sections(seen) if section.rows]
     room = None if height is None else height - len(heads)
-    # What is at work on the left, how it fares on the right.
+    # Current work on the left, status on the right.
     left = [section for section in sections if section.title in _LEFT]
     right = [section for section in sections if section.title not in _LEFT]
     if width < _TWO_COLUMNS or not left or not right:
@@ -143,16 +144,16 @@ def _column(sections: Sequence[Section], width: int, height: int | None) -> list
     drawn: list[RenderableType] = []
     shares = _shares([len(section.rows) for section in sections], height)
     for section, share in zip(sections, shares, strict=True):
-        drawn += section.drawn(width, share) if share else []
+        drawn += section.draw(width, share) if share else []
     return drawn
 
 
 def _shares(wanted: Sequence[int], height: int | None) -> list[int]:
-    """How many rows each section gets: those above first one by one, so that none is left out for another's sake."""
+    """Return the number of rows per section, given out one at a time from the top, so that no section starves."""
     if height is None:
         return [min(count, _ROWS_ONCE) for count in wanted]
     room, shares = height, [0] * len(wanted)
-    # A section costs an empty line, a title and the names of its columns before its first row.
+    # A section needs an empty line, a title and the column names besides its first row.
     for n in range(len(wanted)):
         if room >= 4:
             room, shares[n] = room - 4, 1
@@ -163,11 +164,11 @@ def _shares(wanted: Sequence[int], height: int | None) -> list[int]:
     return shares
 
 
-def _head(seen: "Overview", width: int) -> Text:
+def _head(seen: Overview, width: int) -> Text:
     working = [info for info in seen.workers if info.alive and info.role == "worker"]
     busy, slots = sum(info.busy for info in working), sum(info.slots for info in working)
     status = {"ok": "green", "stale": "yellow", "down": "bold red"}[seen.scheduler]
-    leader = "nobody leads" if seen.leader is None else f"{short(seen.leader, 40)} leads"
+    leader = "no leader" if seen.leader is None else f"leader {short(seen.leader, 40)}"
     parts = [
         ("floodmark", "bold"),
         (f"  {seen.at.astimezone():%H:%M:%S}", "dim"),
@@ -183,7 +184,7 @@ def _head(seen: "Overview", width: int) -> Text:
     return head
 
 
-def _numbers(seen: "Overview") -> Text:
+def _numbers(seen: Overview) -> Text:
     queued = sum(seen.queue.values())
     by_priority = ", ".join(f"{name} {count:,}" for name, count in seen.queue.items() if count)
     numbers = [
@@ -205,7 +206,7 @@ def _counted(count: int, most: int = _COUNTED) -> str:
     return f"{count:,}{'+' if count >= most else ''}"
 
 
-def _sections(seen: "Overview") -> list[Section]:
+def _sections(seen: Overview) -> list[Section]:
     now = seen.at
     runs = ("job", ".source", "for#", "kept#", ".last batch#", "..attempt#", "..worker")
     fresh = ("source", "jobs#", "stale#", "last checked", ".longest unchecked", ".last new item")
@@ -214,13 +215,13 @@ def _sections(seen: "Overview") -> list[Section]:
         Section("Limits", ("key", "ends in#", "..times#", "reason"), _limits(seen, now)),
         Section("Breakers", ("key", "state", "probed in#", ".reason"), _breakers(seen, now)),
         Section("Waiting", ("job", "starts in#", "because"), _waiting(seen, now), total=seen.waiting_count),
-        Section("Freshness", fresh, _freshness(seen, now), note=f"counted {_ago(seen.measured_at, now)} ago"),
+        Section("Freshness", fresh, _freshness(seen, now), note=f"measured {_ago(seen.measured_at, now)} ago"),
         Section("Failed", ("job", "when", ".", "error"), _failed(seen, now)),
         Section("Workers", ("name", ".role", "busy#", "state", ".since"), _workers(seen, now)),
     ]
 
 
-def _running(seen: "Overview", now: datetime) -> Rows:
+def _running(seen: Overview, now: datetime) -> Rows:
     return [
         [
             Text(safe(run.job_name), style="cyan"),
@@ -235,14 +236,14 @@ def _running(seen: "Overview", now: datetime) -> Rows:
     ]
 
 
-def _limits(seen: "Overview", now: datetime) -> Rows:
+def _limits(seen: Overview, now: datetime) -> Rows:
     return [
         [Text(safe(row.key), style="yellow"), _until(row.until, now), f"{row.hits:,}", short(row.reason, 200)]
         for row in seen.limits
     ]
 
 
-def _breakers(seen: "Overview", now: datetime) -> Rows:
+def _breakers(seen: Overview, now: datetime) -> Rows:
     return [
         [
             Text(safe(row.key), style="red"),
@@ -254,7 +255,7 @@ def _breakers(seen: "Overview", now: datetime) -> Rows:
     ]
 
 
-def _waiting(seen: "Overview", now: datetime) -> Rows:
+def _waiting(seen: Overview, now: datetime) -> Rows:
     return [
         [
             Text(safe(row.job_name), style="yellow"),
@@ -265,7 +266,7 @@ def _waiting(seen: "Overview", now: datetime) -> Rows:
     ]
 
 
-def _freshness(seen: "Overview", now: datetime) -> Rows:
+def _freshness(seen: Overview, now: datetime) -> Rows:
     rows: Rows = [
         [
             safe(row.source),
@@ -280,27 +281,27 @@ def _freshness(seen: "Overview", now: datetime) -> Rows:
     return rows
 
 
-def _failed(seen: "Overview", now: datetime) -> Rows:
+def _failed(seen: Overview, now: datetime) -> Rows:
     return [
         [
             safe(row.job_name),
             f"{_ago(row.at, now)} ago",
-            Text("for good", style="red") if row.state == "dead" else Text("tried again", style="yellow"),
+            Text("dead", style="red") if row.state == "dead" else Text("retried", style="yellow"),
             short(row.error.partition("\n")[0], 200),
         ]
         for row in seen.failed
     ]
 
 
-def _workers(seen: "Overview", now: datetime) -> Rows:
+def _workers(seen: Overview, now: datetime) -> Rows:
     rows: Rows = []
     for info in seen.workers:
-        state = "silent" if not info.alive else "draining" if info.draining else "works"
-        state = "schedules" if state == "works" and info.role == "scheduler" else state
+        state = "silent" if not info.alive else "draining" if info.draining else "working"
+        state = "scheduling" if state == "working" and info.role == "scheduler" else state
         rows.append(
             [
                 Text(short(info.worker, 40), style="bold" if info.worker == seen.leader else ""),
-                f"{info.role}{', leads' if info.worker == seen.leader else ''}",
+                f"{info.role}{', leader' if info.worker == seen.leader else ''}",
                 f"{info.busy}/{info.slots}" if info.slots else "-",
                 Text(state, style={"silent": "red", "draining": "yellow"}.get(state, "green")),
                 f"{_ago(info.started_at, now)}",
@@ -318,5 +319,5 @@ def _until(moment: datetime, now: datetime) -> str:
 
 
 def _length(length: timedelta) -> str:
-    """Whole seconds: what is watched every second needs no more, and does not flicker."""
+    """Return a duration in whole seconds, so that the screen does not flicker."""
     return format_duration(max(length, timedelta()) // _SECOND * _SECOND)

@@ -14,16 +14,16 @@ from floodmark.errors import InvalidInput
 from floodmark.model.durations import format_duration, parse_every
 from floodmark.model.external_triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched, the_only
 
-from .asking import go_ahead
-from .grouping import grouped
-from .root import AsJson, Desk, DryRun, Yes
-from .showing import counted, facts, plain, print_json, safe, short, table
+from .confirmation import confirm
+from .option_groups import expand_options
+from .output import counted, facts, plain, print_json, safe, short, table
+from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import relative
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerOptions:
-    """What can be said of any trigger."""
+    """The options of any trigger."""
 
     job: Annotated[
         list[str] | None, typer.Option(metavar="JOB", help="Job to fire, by name or id; can be repeated.")
@@ -50,85 +50,75 @@ class TriggerOptions:
 
 
 _STANDARD_INPUT = "-"
-# As many characters of an id as are enough.
+# Minimum length of an id prefix.
 _ID = 8
 
-triggers = typer.Typer(help="Manage external triggers: webhooks, Redis channels and Redis streams.")
+triggers = command_group("Manage external triggers: webhooks, Redis channels and Redis streams.", default="ls")
 adding = typer.Typer(help="Add an external trigger.", no_args_is_help=True)
 triggers.add_typer(adding, name="add")
-
-
-@triggers.callback(invoke_without_command=True)
-def begin(context: typer.Context) -> None:
-    """Manage external triggers: webhooks, Redis channels and Redis streams."""
-    if context.invoked_subcommand is None:
-        ls(context)
-
-
-# Looking
 
 
 @triggers.command()
 def ls(context: typer.Context, as_json: AsJson = False) -> None:
     """List triggers with their patterns, jobs and last firing."""
-    desk = Desk.of(context)
-    status = desk.work(lambda operations: operations.triggers_status())
+    cli = CliContext.of(context)
+    status = cli.work(lambda operations: operations.triggers_status())
     if as_json:
         return print_json(status.triggers)
-    return _list(desk, status)
+    return _print_list(cli, status)
 
 
 @triggers.command("status")
 def show_status(context: typer.Context, as_json: AsJson = False) -> None:
     """Show trigger status: listeners, rejected deliveries with reasons, deliveries that matched no job."""
-    desk = Desk.of(context)
-    status = desk.work(lambda operations: operations.triggers_status())
+    cli = CliContext.of(context)
+    status = cli.work(lambda operations: operations.triggers_status())
     if as_json:
         return print_json(status)
     now = datetime.now(UTC)
-    desk.out.print(
+    cli.out.print(
         facts(
             [
-                ("listens to Redis", status.listener or "nobody"),
-                ("matched no job", _counted(status.unmatched)),
-                ("could not be read", _counted(status.unreadable)),
+                ("Redis listener", status.listener or "none"),
+                ("matched no job", _describe_deliveries(status.unmatched)),
+                ("unreadable", _describe_deliveries(status.unreadable)),
             ]
         )
     )
-    desk.out.print()
-    _list(desk, status)
+    cli.out.print()
+    _print_list(cli, status)
     for row in status.triggers:
         if row.refused:
-            _tell_refused(desk, row, now)
+            _print_refused(cli, row, now)
     return None
 
 
-def _list(desk: Desk, status: "TriggersStatus") -> None:
+def _print_list(cli: CliContext, status: TriggersStatus) -> None:
     now = datetime.now(UTC)
     if not status.triggers and not status.of_jobs:
-        desk.out.print("No triggers yet.", highlight=False)
-        return desk.note("Add one: floodmark triggers add webhook '/sources/*/crawl' --job NAME")
+        cli.out.print("No triggers yet.")
+        return cli.note("Add one: floodmark triggers add webhook '/sources/*/crawl' --job NAME")
     rows = [_row(row, now) for row in status.triggers]
     rows += [
         [
             of.kind,
             Text(safe(of.pattern), style="bold"),
-            f"{counted(of.jobs, 'job')} that {'names' if of.jobs == 1 else 'name'} it",
+            f"{counted(of.jobs, 'job')} with this pattern",
             *[""] * 5,
             "yes" if of.listening else "no",
         ]
         for of in status.of_jobs
     ]
-    columns = ("kind", "pattern", "jobs", "signed", "fired", "executions", "refused", "last fired", "heard")
-    return desk.out.print(table(*columns, rows=rows, right=("fired", "executions", "refused")))
+    columns = ("kind", "pattern", "jobs", "signed", "fired", "executions", "refused", "last fired", "listening")
+    return cli.out.print(table(*columns, rows=rows, right=("fired", "executions", "refused")))
 
 
-def _row(row: "TriggerStatus", now: datetime) -> list[object]:
+def _row(row: TriggerStatus, now: datetime) -> list[object]:
     last = "never" if row.last_fired_at is None else relative(row.last_fired_at, now)
     return [
         row.kind,
         Text(safe(row.pattern), style="bold"),
-        short(", ".join(row.jobs) or ("none" if row.kind == "stream" else "those that name it"), 60),
+        short(", ".join(row.jobs) or ("none" if row.kind == "stream" else "jobs with this pattern"), 60),
         "yes" if row.signed else "no" if row.kind == "webhook" else "-",
         f"{row.fired:,}",
         f"{row.matched:,}",
@@ -138,22 +128,19 @@ def _row(row: "TriggerStatus", now: datetime) -> list[object]:
     ]
 
 
-def _tell_refused(desk: Desk, row: "TriggerStatus", now: datetime) -> None:
+def _print_refused(cli: CliContext, row: TriggerStatus, now: datetime) -> None:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(row.refusals.items()))
     last = "" if row.last_refused_at is None else f", last {relative(row.last_refused_at, now)}"
-    desk.out.print(f"[yellow]{plain(row.pattern)}[/] refused {plain(reasons)}{last}", highlight=False)
+    cli.out.print(f"[yellow]{plain(row.pattern)}[/] refused {plain(reasons)}{last}")
 
 
-def _counted(deliveries: "Unmatched") -> str:
+def _describe_deliveries(deliveries: Unmatched) -> str:
     count, last = deliveries.count, safe(deliveries.last)
-    return "nothing" if not count else f"{counted(count, 'delivery').replace('deliverys', 'deliveries')}, last {last}"
-
-
-# Adding
+    return "nothing" if not count else f"{counted(count, 'delivery', 'deliveries')}, last {last}"
 
 
 @adding.command()
-@grouped
+@expand_options
 def webhook(
     context: typer.Context,
     *,
@@ -170,33 +157,31 @@ def webhook(
 
     floodmark triggers add webhook '/sources/{source_id}/crawl' --job news --signed
     """
-    from floodmark.inbound.triggers import new_secret  # noqa: PLC0415 - loads the database
+    from floodmark.inbound.triggers import new_secret  # noqa: PLC0415 - loads the database library
 
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
     if signed and given is not None:
-        raise InvalidInput("--signed and --secret contradict each other", hint="say only one of them")
+        raise InvalidInput("--signed and --secret contradict each other", hint="use only one of them")
     made = new_secret() if signed else None
     new = _new("webhook", pattern, options, secret=made or given)
-    row = desk.work(lambda operations: operations.add_trigger(new, replace=options.replace))
+    row = cli.work(lambda operations: operations.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json({**msgspec.structs.asdict(row), "secret": made})
-    _tell_added(desk, row)
+    _print_added(cli, row)
     if made is not None:
-        desk.note("Sign with this secret; it is shown this once:")
-        # On a line of its own and nothing else, also with --quiet.
-        desk.out.print(made, highlight=False, soft_wrap=True)
+        cli.note("Sign with this secret. It is shown only once:")
+        # Alone on its line, also with --quiet.
+        cli.out.print(made, soft_wrap=True)
     elif not row.signed:
-        desk.note(
-            "[dim]Not signed: a token of the role operate is needed to fire it, except here while there are none.[/]"
-        )
-    return desk.note(
-        f"[dim]Fire it: POST {plain(_where(desk))}/api/v2/triggers/webhook{plain(_example(row.pattern))}[/]"
+        cli.note("[dim]Not signed: firing it needs a token with the role operate, unless there are no tokens yet.[/]")
+    return cli.note(
+        f"[dim]Fire it: POST {plain(_server_url(cli))}/api/v2/triggers/webhook{plain(_example(row.pattern))}[/]"
     )
 
 
 @adding.command()
-@grouped
+@expand_options
 def channel(
     context: typer.Context,
     *,
@@ -211,7 +196,7 @@ def channel(
 
 
 @adding.command()
-@grouped
+@expand_options
 def stream(
     context: typer.Context,
     *,
@@ -225,15 +210,15 @@ def stream(
     _add(context, _new("stream", pattern, options), options)
 
 
-def _add(context: typer.Context, new: "NewTrigger", options: TriggerOptions) -> None:
-    desk = Desk.of(context)
-    row = desk.work(lambda operations: operations.add_trigger(new, replace=options.replace))
+def _add(context: typer.Context, new: NewTrigger, options: TriggerOptions) -> None:
+    cli = CliContext.of(context)
+    row = cli.work(lambda operations: operations.add_trigger(new, replace=options.replace))
     if options.as_json:
         return print_json(row)
-    return _tell_added(desk, row)
+    return _print_added(cli, row)
 
 
-def _new(kind: "Kind", pattern: str, options: TriggerOptions, *, secret: str | None = None) -> "NewTrigger":
+def _new(kind: Kind, pattern: str, options: TriggerOptions, *, secret: str | None = None) -> NewTrigger:
     return NewTrigger(
         kind=kind,
         pattern=pattern,
@@ -252,31 +237,26 @@ def _place(text: str) -> tuple[str, str]:
     return name.strip(), place.strip()
 
 
-def _tell_added(desk: Desk, row: "TriggerStatus") -> None:
-    fires = f"fires {', '.join(row.jobs)}" if row.jobs else f"fires the jobs whose trigger_{row.kind} fits"
+def _print_added(cli: CliContext, row: TriggerStatus) -> None:
+    fires = f"fires {', '.join(row.jobs)}" if row.jobs else f"fires the jobs whose trigger_{row.kind} matches"
     if row.kind == "stream" and not row.jobs:
         fires = "fires nothing yet: name jobs with --job and --replace"
     rest = f", at most every {format_duration(timedelta(seconds=row.debounce_seconds))}" if row.debounce_seconds else ""
-    desk.out.print(
-        f"[green]Added[/] the {row.kind} [bold]{plain(row.pattern)}[/]: it {plain(fires)}{rest}.", highlight=False
-    )
+    cli.out.print(f"[green]Added[/] the {row.kind} [bold]{plain(row.pattern)}[/]: it {plain(fires)}{rest}.")
     if row.why_not is not None and "yet" not in row.why_not:
-        desk.note(f"[yellow]Nobody hears it: {plain(row.why_not)}.[/]")
+        cli.note(f"[yellow]It is not listened to: {plain(row.why_not)}.[/]")
 
 
 def _example(pattern: str) -> str:
-    """A path that fits."""
+    """Return a path that matches."""
     return "/".join("42" if part.startswith(("*", "{")) else part for part in pattern.split("/"))
 
 
-def _where(desk: Desk) -> str:
-    if (url := desk.url()) is not None:
+def _server_url(cli: CliContext) -> str:
+    if (url := cli.url()) is not None:
         return url
-    settings = desk.settings()
+    settings = cli.settings()
     return f"http://{settings.host}:{settings.port}"
-
-
-# Removing
 
 
 @triggers.command()
@@ -295,26 +275,26 @@ def rm(
     yes: Yes = False,
 ) -> None:
     """Remove a trigger. Its jobs and executions stay."""
-    desk, chosen = Desk.of(context), _kind(kind)
-    row = _find(desk.work(lambda operations: operations.triggers_status()).triggers, pattern.strip(), chosen)
+    cli, chosen = CliContext.of(context), _kind(kind)
+    row = _find(cli.work(lambda operations: operations.triggers_status()).triggers, pattern.strip(), chosen)
     fires = f", which fires {', '.join(row.jobs)}" if row.jobs else ""
-    if not go_ahead(desk, f"forget the {row.kind} {row.pattern}{fires}", dry_run=dry_run, yes=yes):
+    if not confirm(cli, f"remove the {row.kind} {row.pattern}{fires}", dry_run=dry_run, yes=yes):
         return None
-    desk.work(lambda operations: operations.remove_trigger(row.kind, row.trigger_id))
+    cli.work(lambda operations: operations.remove_trigger(row.kind, row.trigger_id))
     if as_json:
         return print_json(row)
-    return desk.out.print(f"Forgot the {row.kind} {plain(row.pattern)}.", highlight=False)
+    return cli.out.print(f"Removed the {row.kind} {plain(row.pattern)}.")
 
 
-def _kind(text: str | None) -> "Kind | None":
+def _kind(text: str | None) -> Kind | None:
     match text:
         case None | "webhook" | "channel" | "stream":
             return text
     raise InvalidInput(f"{text[:60]!r} is not a kind of trigger", hint="choose one of: webhook, channel, stream")
 
 
-def _find(triggers: "Sequence[TriggerStatus]", typed: str, kind: "Kind | None") -> "TriggerStatus":
-    """Return the trigger with this pattern, or whose id begins so."""
+def _find(triggers: Sequence[TriggerStatus], typed: str, kind: Kind | None) -> TriggerStatus:
+    """Return the trigger with this pattern or id prefix."""
     rows = [row for row in triggers if kind in (None, row.kind)]
     found = [row for row in rows if row.pattern == typed or (len(typed) >= _ID and row.trigger_id.startswith(typed))]
     return the_only(found, typed)

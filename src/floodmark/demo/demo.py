@@ -31,9 +31,9 @@ from floodmark.store.events import EventLog
 from floodmark.testing.telegram import LoopbackTelegram
 from floodmark.wiring.resources import Resources
 
-from .town import ACCOUNTS, STATIONS, DemoChannels, Station
+from .channels import ACCOUNTS, CHANNEL_PLANS, ChannelPlan, DemoChannels
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _DRAIN_SECONDS = 60.0
 _TITLE_CHARACTERS = 100
 
@@ -91,36 +91,36 @@ class Demo:
     """The channels and an embedded Floodmark that collects them, in one process and one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.town = folder, DemoChannels(folder)
+        self.folder, self.channels = folder, DemoChannels(folder)
         self.app = Floodmark(_settings(folder))
         self._counted: Counter[str] = Counter()
         self._modes: dict[str, str] = {}
         self._before: dict[str, int] = {}
         self._position = 0
         self._is_ending = False
-        self.app.events.listen(ExecutionSettled, self._settled)
+        self.app.events.listen(ExecutionSettled, self._count_settled)
         self.app.events.listen(CallRetried, lambda _: self._counted.update(retried=1))
         self.app.events.listen(RateLimited, lambda _: self._counted.update(waited=1))
         self.app.events.listen(ModeChosen, lambda event: self._modes.update({event.stream: event.mode}))
 
-    def _settled(self, event: ExecutionSettled) -> None:
+    def _count_settled(self, event: ExecutionSettled) -> None:
         self._counted["done"] += event.status == "done"
         self._counted["retried"] += event.error is not None
 
     async def run(self, stop: asyncio.Event, look: Callable[[View], None]) -> Summary:
         """Collect until `stop` and pass the state to `look`; then collect the remaining posts and return the result."""
         began = time.monotonic()
-        async with self.town.open() as server, self.app.open() as resources:
+        async with self.channels.open() as server, self.app.open() as resources:
             await self._prepare(resources, server)
             log = resources.repositories.events
             self._position = await log.last_position()
-            self._before = {station.name: await log.count(self._stream(station)) for station in STATIONS}
-            async with self._working(resources):
+            self._before = {plan.name: await log.count(self._stream(plan)) for plan in CHANNEL_PLANS}
+            async with self._run_roles(resources):
                 while not stop.is_set():
                     look(await self._view(resources, log))
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
-                self.town.settle_down(server)
+                        await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                self.channels.stop_posting(server)
                 self._is_ending = True
                 look(await self._view(resources, log))
                 await self._drain(resources)
@@ -133,10 +133,10 @@ class Demo:
         accounts = Accounts(resources.database, resources.clock, Vault.of(resources.settings), resources.events)
         for name in ACCOUNTS:
             await accounts.add(name, api_id=1, api_hash="demo", session=server.session(name), replace=True)
-        await resources.repositories.jobs.declare_all([_job(station) for station in STATIONS])
+        await resources.repositories.jobs.declare_all([_job(plan) for plan in CHANNEL_PLANS])
 
     @asynccontextmanager
-    async def _working(self, resources: Resources) -> AsyncIterator[None]:
+    async def _run_roles(self, resources: Resources) -> AsyncIterator[None]:
         ending = asyncio.Event()
         async with self.app.opened_sources(resources) as sources:
             roles = (SchedulerRole(resources, is_alone=False), WorkerRole(resources, sources))
@@ -149,24 +149,24 @@ class Demo:
                 await asyncio.gather(*tasks)
 
     async def _view(self, resources: Resources, log: EventLog) -> View:
-        arrived = await self._arrived(log)
+        arrived = await self._read_arrived(log)
         leader = await resources.leases.holder(resources.settings.scheduler_leader_key)
         jobs, views = resources.repositories.jobs, Views(resources.database, resources.clock)
         channels = []
-        for station in STATIONS:
-            told = explain(await views.load(await jobs.get(station.name), leader=leader))
-            collected = await log.count(self._stream(station))
+        for plan in CHANNEL_PLANS:
+            explanation = explain(await views.load(await jobs.get(plan.name), leader=leader))
+            collected = await log.count(self._stream(plan))
             channels.append(
                 ChannelView(
-                    name=station.name,
-                    every=station.every,
-                    mode=self._modes.get(f"telegram:@{station.name}", ""),
-                    posts=self.town.count(station.name),
+                    name=plan.name,
+                    every=plan.every,
+                    mode=self._modes.get(f"telegram:@{plan.name}", ""),
+                    posts=self.channels.count(plan.name),
                     collected=collected,
-                    new=collected - self._before[station.name],
-                    lag=self.town.waiting(station.name, collected),
-                    code=told.code,
-                    sentence=told.sentence,
+                    new=collected - self._before[plan.name],
+                    lag=self.channels.waiting(plan.name, collected),
+                    code=explanation.code,
+                    sentence=explanation.sentence,
                 )
             )
         return View(
@@ -178,9 +178,9 @@ class Demo:
             is_ending=self._is_ending,
         )
 
-    async def _arrived(self, log: EventLog) -> tuple[str, ...]:
+    async def _read_arrived(self, log: EventLog) -> tuple[str, ...]:
         """Return the texts that were announced since the last call."""
-        names = {self._stream(station): station.name for station in STATIONS}
+        names = {self._stream(plan): plan.name for plan in CHANNEL_PLANS}
         titles: list[str] = []
         while page := await log.after(self._position, limit=1000):
             self._position = page[-1].position
@@ -194,29 +194,29 @@ class Demo:
         """Collect each channel once more, after the execution that may be running."""
         jobs, history = resources.repositories.jobs, resources.repositories.executions
         limits = resources.repositories.limits
-        forced = [await jobs.force_run(await jobs.get(station.name)) for station in STATIONS]
+        forced = [await jobs.force_run(await jobs.get(plan.name)) for plan in CHANNEL_PLANS]
         await resources.queue.put([one.queued for one in forced if one.queued is not None])
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for one in forced:
                     while (await history.get_execution(one.execution_id)).state not in ENDED:
-                        await _lift_past(limits)
+                        await _clear_past(limits)
                         await asyncio.sleep(0.1)
 
     async def _summary(self, log: EventLog, server: LoopbackTelegram, took: timedelta) -> Summary:
         """Compare the posts of the channels with the stored and the announced posts."""
         missing = duplicates = collected = 0
-        for station in STATIONS:
-            stream, channel_id = self._stream(station), self.town.channels[station.name].channel_id
+        for plan in CHANNEL_PLANS:
+            stream, channel_id = self._stream(plan), self.channels.channels[plan.name].channel_id
             kept = {key async for key in _keys(log, stream)}
-            wanted = {f"{channel_id}:{number}" for number in range(1, self.town.count(station.name) + 1)}
+            wanted = {f"{channel_id}:{number}" for number in range(1, self.channels.count(plan.name) + 1)}
             missing += len(wanted - kept)
-            # Told from outside: the table has no room for two items of one key, so one must look at the events.
-            announced = Counter([key async for key in _announced(log, stream)])
+            # The table cannot hold two items with one key, so duplicates are looked for in the events.
+            announced = Counter([key async for key in _announced_keys(log, stream)])
             duplicates += sum(announced.values()) - len(announced) + len(kept - wanted)
             collected += len(kept)
         return Summary(
-            posts=sum(self.town.count(station.name) for station in STATIONS),
+            posts=sum(self.channels.count(plan.name) for plan in CHANNEL_PLANS),
             collected=collected,
             new=collected - sum(self._before.values()),
             duplicates=duplicates,
@@ -229,11 +229,11 @@ class Demo:
             impatient_calls=len(server.violations),
         )
 
-    def _stream(self, station: Station) -> str:
-        return f"telegram:{self.town.channels[station.name].channel_id}"
+    def _stream(self, plan: ChannelPlan) -> str:
+        return f"telegram:{self.channels.channels[plan.name].channel_id}"
 
 
-async def _lift_past(limits: Limits) -> None:
+async def _clear_past(limits: Limits) -> None:
     """Clear the reduced pace of ended rate limits, as `floodmark limits clear` does.
 
     At that pace the last collection would take a minute. Active limits are still honoured.
@@ -250,11 +250,9 @@ def _title(post: Mapping[str, Any]) -> str:
     return words[:_TITLE_CHARACTERS] or f"[{(post.get('media') or {}).get('type', post['kind'])}]"
 
 
-def _job(station: Station) -> JobSpec:
-    when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=station.every.total_seconds())
-    return JobSpec(
-        source="telegram", target=f"@{station.name}", name=station.name, when=when, params={"history": "all"}
-    )
+def _job(plan: ChannelPlan) -> JobSpec:
+    when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=plan.every.total_seconds())
+    return JobSpec(source="telegram", target=f"@{plan.name}", name=plan.name, when=when, params={"history": "all"})
 
 
 async def _keys(log: EventLog, stream: str) -> AsyncIterator[str]:
@@ -265,7 +263,7 @@ async def _keys(log: EventLog, stream: str) -> AsyncIterator[str]:
         page = await log.items(stream, page[-1].key, limit=1000)
 
 
-async def _announced(log: EventLog, stream: str) -> AsyncIterator[str]:
+async def _announced_keys(log: EventLog, stream: str) -> AsyncIterator[str]:
     page = await log.after(0, 1000, stream)
     while page:
         for event in page:

@@ -1,4 +1,4 @@
-"""Dead letters: executions that failed for good, grouped by their error."""
+"""Dead letters: executions that failed permanently, grouped by their error."""
 
 import re
 from datetime import datetime

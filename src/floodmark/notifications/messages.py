@@ -19,7 +19,7 @@ _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u20
 
 # The title for one subject, the title for several, and the next step.
 _WORDS: dict[tuple[Kind, Status], tuple[str, str, str]] = {
-    ("dead_letter", "trouble"): ("{} failed for good", "{} jobs failed for good", "Look: floodmark dlq"),
+    ("dead_letter", "trouble"): ("{} failed permanently", "{} jobs failed permanently", "Look: floodmark dlq"),
     ("account_lost", "trouble"): (
         "account {} was lost",
         "{} accounts were lost",

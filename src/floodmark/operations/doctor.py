@@ -207,9 +207,9 @@ class Doctor:
         cell = job_executions.c
         found = await self._rows(select(cell.job_id).where(cell.state == "dead").limit(_MOST_COUNTED))
         if not found:
-            return Finding(code="dead letters", ok=True, text="no execution has failed for good")
+            return Finding(code="dead letters", ok=True, text="no execution has failed permanently")
         count = f"{len(found):,}{'+' if len(found) == _MOST_COUNTED else ''}"
-        text = f"{count} execution{'' if len(found) == 1 else 's'} failed for good"
+        text = f"{count} execution{'' if len(found) == 1 else 's'} failed permanently"
         return Finding(code="dead letters", ok=True, text=text, hint="see why: floodmark dlq; then retry or drop them")
 
     async def _paused(self) -> Finding:

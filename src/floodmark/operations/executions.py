@@ -130,7 +130,7 @@ class ExecutionOperations:
 
     @post("/executions/{execution_id}/retry", tag=_EXECUTIONS, status=202)
     async def retry_execution(self, execution_id: ExecutionId) -> Execution:
-        """Retry an execution. It has to be dead (failed for good), and gets all its attempts again."""
+        """Retry an execution. It has to be dead (failed permanently), and gets all its attempts again."""
 
     @get("/statistics", tag=_EXECUTIONS, operation_id="show_statistics", model=Statistics)
     async def statistics(
@@ -140,7 +140,7 @@ class ExecutionOperations:
 
 
 class DeadLetterOperations:
-    """List, retry and drop executions that failed for good."""
+    """List, retry and drop executions that failed permanently."""
 
     @get("/dead-letters", tag=_LETTERS, operation_id="list_letters")
     async def letters(
@@ -150,7 +150,7 @@ class DeadLetterOperations:
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:
-        """List dead letters. These are executions that failed for good, the most recent first."""
+        """List dead letters. These are executions that failed permanently, the most recent first."""
 
     each_letter = Each(letters)
 

@@ -185,7 +185,7 @@ def _to_come(view: JobView) -> Explanation:
 
 def _paused(view: JobView) -> Explanation:
     reason = f": {_short(view.job.pause_reason)}" if view.job.pause_reason else ""
-    return Explanation(code="paused", sentence=f"paused{reason}; go on with: floodmark resume {view.job.name}")
+    return Explanation(code="paused", sentence=f"paused{reason}; resume it with: floodmark resume {view.job.name}")
 
 
 def _limited(view: JobView, reason: str, until: datetime) -> Explanation:
@@ -206,7 +206,7 @@ def _dependency(view: JobView) -> Explanation:
 def _dead(view: JobView, last: Execution) -> Explanation:
     ended = _at(last.completed_at or last.scheduled_for, view)
     retry = f"retry it with: floodmark dlq retry {view.job.name}"
-    sentence = f"failed for good at {ended}: {_short(last.error_message or 'no error message')}; {retry}"
+    sentence = f"failed permanently at {ended}: {_short(last.error_message or 'no error message')}; {retry}"
     next_run = view.job.next_run
     if next_run is None or next_run == NEVER:
         return Explanation(code="dead", sentence=sentence)

@@ -1,4 +1,4 @@
-"""Dead letters: executions that failed for good, until someone retries or drops them. Table: `executions`."""
+"""Dead letters: executions that failed permanently, until someone retries or drops them. Table: `executions`."""
 
 from collections.abc import Sequence
 from datetime import timedelta

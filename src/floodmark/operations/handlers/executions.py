@@ -70,7 +70,7 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
         if before.state is not State.DEAD:
             raise Conflict(
                 f"execution {before.execution_id} is {before.state}: "
-                "only one that failed for good (dead) can be retried",
+                "only one that failed permanently (dead) can be retried",
                 hint=f"run its job again: POST /api/v2/jobs/{before.job_id}/force-run",
             )
         await retry_dead_letters(self, Letters(ids=(before.execution_id,)))

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from .making import add_job
-from .options import JobOptions
-from .web import in_one_form
+from floodmark.cli.job_options import JobOptions
+
+from .add_job import add_job
+from .web import complete_url
 
 
 def feed(
@@ -19,4 +20,4 @@ def feed(
 
     floodmark add feed https://example.com/feed.xml --every 15m
     """
-    add_job(context, "feed", target, job, complete=in_one_form)
+    add_job(context, "feed", target, job, complete=complete_url)

@@ -1,7 +1,7 @@
-"""Change a job: its schedule, its policies, its parameters; switch its schedule on and off."""
+"""Change a job, and enable or disable its schedule."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -9,20 +9,18 @@ from floodmark.errors import InvalidInput
 from floodmark.model.job import Job, When
 from floodmark.model.job_fields import FIELDS
 from floodmark.model.shapes import job_shape
+from floodmark.operations.declared import AsyncOperations
 from floodmark.triggers.parsing import words_of
 
-from .adding.options import OPTION_FIELDS, JobOptions
-from .grouping import grouped
+from .job_options import OPTION_FIELDS, JobOptions
+from .option_groups import expand_options
+from .output import facts, json_line, plain, print_json
 from .parsing import params_of
-from .root import AsJson, Desk, DryRun, JobName
-from .showing import facts, json_line, plain, print_json
+from .root import AsJson, CliContext, DryRun, JobName
 
-if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
-
-# Columns that follow from others, or that every change moves.
+# Columns that are derived, or that every change updates.
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
-# What can be empty, by the words of `--clear`.
+# The fields that `--clear` accepts.
 _CLEARABLE: Mapping[str, Any] = {
     field.name.replace("_", "-"): field
     for field in (*OPTION_FIELDS, FIELDS["params"], FIELDS["account"])
@@ -30,7 +28,7 @@ _CLEARABLE: Mapping[str, Any] = {
 }
 
 
-@grouped
+@expand_options
 def edit(
     context: typer.Context,
     *,
@@ -48,66 +46,66 @@ def edit(
 
     floodmark edit news --every 2m --priority high
     """
-    desk = Desk.of(context)
-    desk.set("FLOODMARK_APP", options.app)
+    cli = CliContext.of(context)
+    cli.set("FLOODMARK_APP", options.app)
 
-    async def work(operations: "AsyncOperations") -> tuple[Job, Job | None, dict[str, Any]]:
+    async def work(operations: AsyncOperations) -> tuple[Job, Job | None, dict[str, Any]]:
         before = await operations.job(job)
         changes = _changes(before, options, target=target, account=account, clear=clear or ())
         if not changes:
             raise InvalidInput(
-                "no change was named", hint=f"name one, for example: floodmark edit {before.name} --every 2m"
+                "no change is given", hint=f"give one, for example: floodmark edit {before.name} --every 2m"
             )
         if dry_run:
             return before, None, changes
         return before, await operations.change_job(before.job_id, changes, version=before.version), changes
 
-    before, after, changes = desk.work(work)
+    before, after, changes = cli.work(work)
     if after is None:
-        desk.out.print(f"Would change {plain(before.name)}. Nothing was changed.", highlight=False)
-        desk.out.print(facts((name, json_line(value)) for name, value in changes.items()))
+        cli.out.print(f"Would change {plain(before.name)}. Nothing was changed.")
+        cli.out.print(facts((name, json_line(value)) for name, value in changes.items()))
     elif options.as_json:
         print_json(job_shape(after))
     else:
-        _show(desk, before, after)
+        _print_changes(cli, before, after)
 
 
 def enable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
     """Enable the schedule of a job."""
-    _switch(Desk.of(context), job, is_on=True, as_json=as_json)
+    _switch(CliContext.of(context), job, is_on=True, as_json=as_json)
 
 
 def disable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
     """Disable the schedule of a job. It can still be run manually; `pause` prevents that too."""
-    _switch(Desk.of(context), job, is_on=False, as_json=as_json)
+    _switch(CliContext.of(context), job, is_on=False, as_json=as_json)
 
 
-def _switch(desk: Desk, job: str, *, is_on: bool, as_json: bool) -> None:
-    async def work(operations: "AsyncOperations") -> tuple[Job, str]:
+def _switch(cli: CliContext, job: str, *, is_on: bool, as_json: bool) -> None:
+    async def work(operations: AsyncOperations) -> tuple[Job, str]:
         changed = await operations.change_job(job, {"schedule_enabled": is_on})
         return changed, (await operations.explain(changed.job_id)).sentence
 
-    changed, sentence = desk.work(work)
+    changed, sentence = cli.work(work)
     if as_json:
         return print_json(job_shape(changed))
     word = "[green]Enabled[/]" if is_on else "[yellow]Disabled[/]"
-    desk.out.print(f"{word} [bold]{plain(changed.name)}[/]: {plain(sentence)}", highlight=False)
+    cli.out.print(f"{word} [bold]{plain(changed.name)}[/]: {plain(sentence)}")
     if not is_on:
-        desk.note(f"[dim]Switch it on again: floodmark enable {plain(changed.name)}[/]")
+        cli.note(f"[dim]Enable it again: floodmark enable {plain(changed.name)}[/]")
     return None
 
 
 def _changes(
-    before: Job, options: JobOptions, *, target: str | None, account: str | None, clear: "list[str] | tuple[()]"
+    before: Job, options: JobOptions, *, target: str | None, account: str | None, clear: Sequence[str]
 ) -> dict[str, Any]:
     named = {"target": target, "account": account, "params": _params(before, options), **options.columns()}
     changes = {name: value for name, value in named.items() if value is not None}
-    return changes | _when(before, options) | _cleared(clear, changes)
+    return changes | _when(before, options) | _clear(clear, changes)
 
 
 def _when(before: Job, options: JobOptions) -> dict[str, Any]:
-    """The columns of the schedule, all of them: those of the old kind of schedule must not stay behind."""
-    if options.says_when:
+    """Return all columns of the schedule, so that none of the old kind of schedule is left."""
+    if options.has_schedule:
         when = options.when(timezone=before.when.timezone)
         return {name: getattr(when, name) for name in When.__struct_fields__}
     return {} if options.tz is None else {"timezone": options.tz}
@@ -120,29 +118,29 @@ def _params(before: Job, options: JobOptions) -> dict[str, Any] | None:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _cleared(fields: "list[str] | tuple[()]", changes: Mapping[str, Any]) -> dict[str, Any]:
+def _clear(fields: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {}
     for word in fields:
         field = _CLEARABLE.get(word)
         if field is None:
-            raise InvalidInput(f"--clear {word[:60]!r} is no field that can be empty", hint=", ".join(_CLEARABLE))
+            raise InvalidInput(f"--clear {word[:60]!r} is not a field that can be cleared", hint=", ".join(_CLEARABLE))
         if field.name in changes:
-            raise InvalidInput(f"--clear {word} contradicts the new value", hint="say only one of them")
+            raise InvalidInput(f"--clear {word} contradicts the new value", hint="use only one of them")
         empty[field.name] = None if field.is_optional else field.default
     return empty
 
 
-def _show(desk: Desk, before: Job, after: Job) -> None:
+def _print_changes(cli: CliContext, before: Job, after: Job) -> None:
     old, new = job_shape(before), job_shape(after)
-    rows = [(f"  {name}", f"{json_line(old.get(name))} -> {json_line(new[name])}") for name in _changed(old, new)]
+    rows = [(f"  {name}", f"{json_line(old.get(name))} -> {json_line(new[name])}") for name in _changed_names(old, new)]
     if before.when != after.when:
         rows.insert(0, ("  when", f"{words_of(before.when)} -> {words_of(after.when)}"))
     if not rows:
-        return desk.out.print(f"{plain(after.name)} is like that already.", highlight=False)
-    desk.out.print(f"[green]Changed[/] [bold]{plain(after.name)}[/]", highlight=False)
-    return desk.out.print(facts(rows))
+        return cli.out.print(f"{plain(after.name)} already has these values.")
+    cli.out.print(f"[green]Changed[/] [bold]{plain(after.name)}[/]")
+    return cli.out.print(facts(rows))
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    told_otherwise = (*_DERIVED, *When.__struct_fields__)
-    return [name for name in new if name not in told_otherwise and old.get(name) != new[name]]
+def _changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    hidden = (*_DERIVED, *When.__struct_fields__)
+    return [name for name in new if name not in hidden and old.get(name) != new[name]]

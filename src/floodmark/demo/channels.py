@@ -21,19 +21,19 @@ from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, Telegra
 
 SEED = 7
 ACCOUNTS = ("reader1", "reader2")
-# While nobody watches the town goes on, but not for ever: a start after a holiday should not take an hour.
+# Posting continues while the demo is stopped, but no longer than this: the next start should be quick.
 LONGEST_ABSENCE = 60.0
-# Written ahead of time, so that after `kill -9` no post is younger than the town says it is.
+# The stored age is ahead of the real one, so that after `kill -9` no post is newer than it.
 _AHEAD_SECONDS = 3.0
-_TURN_SECONDS = 0.1
-# The first trouble comes soon. After that seldom enough that a reader who was slowed down catches up in between.
+_STEP_SECONDS = 0.1
+# The first fault comes soon; later ones are rare enough to catch up in between.
 _FIRST_QUIET_SECONDS, _QUIET_SECONDS = (4.0, 8.0), (8.0, 20.0)
 _WAIT_SECONDS = (2, 6)
-# Server, client and store share one process here, and on a busy machine wait for each other.
+# Server, client and store share one process, and wait for each other on a busy machine.
 _IN_FLIGHT_SECONDS = 1.0
 
 
-class Station(Struct, frozen=True):
+class ChannelPlan(Struct, frozen=True):
     """One channel: its average seconds between two posts, its number of earlier posts, and how often it is read."""
 
     name: str
@@ -43,8 +43,8 @@ class Station(Struct, frozen=True):
     every: timedelta
 
 
-STATIONS = tuple(
-    Station(name, title, pace, before, timedelta(seconds=every))
+CHANNEL_PLANS = tuple(
+    ChannelPlan(name, title, pace, before, timedelta(seconds=every))
     for name, title, pace, before, every in (
         ("harbour", "Harbour Watch", 1.1, 900, 3),
         ("weather", "Weather on the Bay", 2.3, 640, 3),
@@ -72,22 +72,22 @@ class DemoChannels:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "town.json"
-        self._stretches = self._remembered()
+        self._stretches = self._load_stretches()
         self._began, self._frozen = time.monotonic(), float("inf")
-        self._chance = random.Random()  # noqa: S311 - trouble, not a secret
-        self._clocks = {station.name: _Clock(station) for station in STATIONS}
+        self._chance = random.Random()  # noqa: S311 - faults, not a secret
+        self._clocks = {plan.name: _Clock(plan) for plan in CHANNEL_PLANS}
         self.backend = TelegramBackend(SEED)
-        self.channels: dict[str, Channel] = {s.name: self.backend.channel(s.name, title=s.title) for s in STATIONS}
+        self.channels: dict[str, Channel] = {s.name: self.backend.channel(s.name, title=s.title) for s in CHANNEL_PLANS}
         for account in ACCOUNTS:
             self.backend.account(account)
 
-    def _remembered(self) -> list[Stretch]:
+    def _load_stretches(self) -> list[Stretch]:
         """Return the earlier starts and a new one."""
         try:
-            told = json.loads(self._file.read_text(encoding="utf-8"))
+            stored = json.loads(self._file.read_text(encoding="utf-8"))
             away = max(0.0, time.time() - self._file.stat().st_mtime)
-            before = [Stretch(float(lived), float(wall)) for lived, wall in told["stretches"]]
-            lived = float(told["lived"]) + min(away, LONGEST_ABSENCE)
+            before = [Stretch(float(lived), float(wall)) for lived, wall in stored["stretches"]]
+            lived = float(stored["lived"]) + min(away, LONGEST_ABSENCE)
         except (OSError, ValueError, KeyError, TypeError):
             before, lived = [], 0.0
         return [*before, Stretch(lived, time.time())]
@@ -121,31 +121,31 @@ class DemoChannels:
         for name, channel in self.channels.items():
             clock = self._clocks[name]
             channel.fill_at([int(self._wall(clock.at(n))) for n in range(self.count(name))])
-        self._remember(self.lived() + _AHEAD_SECONDS)
+        self._save_age(self.lived() + _AHEAD_SECONDS)
         async with LoopbackTelegram(self.backend) as server:
-            living = [asyncio.create_task(self._grow()), asyncio.create_task(self._annoy(server))]
+            living = [asyncio.create_task(self._keep_posting()), asyncio.create_task(self._cause_faults(server))]
             try:
                 yield server
             finally:
                 for task in living:
                     task.cancel()
                 await asyncio.gather(*living, return_exceptions=True)
-                self._remember(self.lived())
+                self._save_age(self.lived())
 
-    def settle_down(self, server: LoopbackTelegram) -> None:
+    def stop_posting(self, server: LoopbackTelegram) -> None:
         """Stop posting, and end all faults."""
         self.freeze()
         self._post()
         server.heal()
 
-    async def _grow(self) -> None:
+    async def _keep_posting(self) -> None:
         remembered = 0.0
         while True:
             self._post()
             if self.lived() - remembered > _AHEAD_SECONDS / 3:
                 remembered = self.lived()
-                self._remember(remembered + _AHEAD_SECONDS)
-            await asyncio.sleep(_TURN_SECONDS)
+                self._save_age(remembered + _AHEAD_SECONDS)
+            await asyncio.sleep(_STEP_SECONDS)
 
     def _post(self) -> None:
         for name, channel in self.channels.items():
@@ -153,7 +153,7 @@ class DemoChannels:
             for number in range(channel.history.top, self.count(name)):
                 channel.grow(date=datetime.fromtimestamp(self._wall(clock.at(number)), UTC))
 
-    async def _annoy(self, server: LoopbackTelegram) -> None:
+    async def _cause_faults(self, server: LoopbackTelegram) -> None:
         quiet = _FIRST_QUIET_SECONDS
         while True:
             await asyncio.sleep(self._chance.uniform(*quiet))
@@ -168,22 +168,22 @@ class DemoChannels:
             else:
                 server.drop(method="messages.getHistory")
 
-    def _remember(self, lived: float) -> None:
+    def _save_age(self, lived: float) -> None:
         fresh = self._file.with_suffix(".new")
-        told = {"seed": SEED, "lived": lived, "stretches": [(s.lived, s.wall) for s in self._stretches]}
-        fresh.write_text(json.dumps(told), encoding="utf-8")
+        stored = {"seed": SEED, "lived": lived, "stretches": [(s.lived, s.wall) for s in self._stretches]}
+        fresh.write_text(json.dumps(stored), encoding="utf-8")
         with suppress(FileNotFoundError):
-            # Someone may have taken the folder away while the demo ran.
+            # The folder may have been deleted while the demo ran.
             fresh.replace(self._file)
 
 
 class _Clock:
     """The times of a channel's posts, in seconds of age; earlier posts are below 0."""
 
-    def __init__(self, station: Station) -> None:
-        self._gaps = _gaps(station)
-        # Before the demo began there was one post where there are sixty now: it is a demo.
-        ages = list(accumulate(60 * gap for gap in islice(_gaps(station, "before"), station.before)))
+    def __init__(self, plan: ChannelPlan) -> None:
+        self._gaps = _gaps(plan)
+        # Earlier posts are sixty times as far apart.
+        ages = list(accumulate(60 * gap for gap in islice(_gaps(plan, "before"), plan.before)))
         self._times = [-age for age in reversed(ages)]
 
     def count(self, lived: float) -> int:
@@ -197,8 +197,8 @@ class _Clock:
         return self._times[number]
 
 
-def _gaps(station: Station, salt: str = "") -> Iterator[float]:
+def _gaps(plan: ChannelPlan, salt: str = "") -> Iterator[float]:
     """Return the seconds between posts, always the same: quiet times and bursts."""
-    chance = random.Random(f"{SEED}:{station.name}:{salt}")  # noqa: S311 - a likeness, not a secret
+    chance = random.Random(f"{SEED}:{plan.name}:{salt}")  # noqa: S311 - sample data, not a secret
     while True:
-        yield chance.expovariate(1 / station.pace) * chance.choice((0.2, 0.5, 1.0, 1.0, 2.3))
+        yield chance.expovariate(1 / plan.pace) * chance.choice((0.2, 0.5, 1.0, 1.0, 2.3))

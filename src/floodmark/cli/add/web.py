@@ -1,18 +1,17 @@
-"""`add web`: a site, page by page."""
+"""`add web`: the pages of a site."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from floodmark.errors import Conflict
+from floodmark.cli.job_options import JobOptions
 from floodmark.model.spec import JobSpec
-from floodmark.rules.streams import stream_name
+from floodmark.operations.declared import AsyncOperations
+from floodmark.sources.web.targets import complete_spec
 
-from .making import add_job
-from .options import JobOptions
+from .add_job import add_job, refuse_second_job
 
 if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -65,21 +64,12 @@ def web(
         "sitemaps": sitemaps,
         "feeds": feeds,
     }
-    add_job(context, "web", target, job, params=params, complete=in_one_form)
+    add_job(context, "web", target, job, params=params, complete=complete_url)
 
 
-async def in_one_form(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
-    """A job for an address in its one form; a second one for it has to be asked for by name."""
-    # Opened for these sources alone: the others need none of it.
-    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
-    from floodmark.sources.web.targets import complete_spec  # noqa: PLC0415
+async def complete_url(operations: AsyncOperations, settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """Normalise the URL of a job, and refuse a second job for it without a name."""
 
     spec = complete_spec(spec)
-    stream = stream_name(spec.stream, spec.source, spec.target)
-    async for other in operations.each_job(JobFilter(source=spec.source, text=spec.target)):
-        if other.stream == stream and spec.name is None:
-            raise Conflict(
-                f"{other.name} collects {spec.target} already",
-                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name and a --stream",
-            )
+    await refuse_second_job(operations, spec, needs="a --name and a --stream")
     return spec, None

@@ -1,11 +1,12 @@
-"""`add KIND`: a source that an app or a package brings."""
+"""`add KIND`: a source of an app or of another package."""
 
 from typing import Annotated
 
 import typer
 
-from .making import add_job
-from .options import JobOptions
+from floodmark.cli.job_options import JobOptions
+
+from .add_job import add_job
 
 
 def other(

@@ -1,7 +1,4 @@
-"""`add`: from words on a command line to a job that is known to work. One file for each kind of source.
-
-`options.py` has the options that all of them share, `making.py` the way from there to the job.
-"""
+"""`add`: create a job. One file per source; `add_job.py` is what they share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from floodmark.cli.grouping import grouped
+from floodmark.cli.option_groups import expand_options
 
 from .cookies import cookies
 from .feed import feed
@@ -30,20 +27,15 @@ _KINDS: dict[str, Callable[..., None]] = {
 
 
 class _Kinds(TyperGroup):
-    """Takes the names of sources it has no command for, too: those that a package or an app brings."""
+    """Accepts other sources too: those of a package or an app."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command of a kind, or the one for all others."""
+        """Return the command of a source, or the one for all others."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         return args[0], self.commands[_OTHER], args[1:]
 
 
-def _assembled() -> typer.Typer:
-    made = typer.Typer(cls=_Kinds, help="Add a job.", no_args_is_help=True, rich_markup_mode="rich")
-    for name, command in _KINDS.items():
-        made.command(name)(grouped(command))
-    return made
-
-
-add = _assembled()
+add = typer.Typer(cls=_Kinds, help="Add a job.", no_args_is_help=True, rich_markup_mode="rich")
+for _name, _command in _KINDS.items():
+    add.command(_name)(expand_options(_command))

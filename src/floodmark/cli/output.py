@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-# A pipe has no width: wide enough for every table, so that nothing is cut for `grep`.
+# Output to a pipe is wide enough for every table, so that nothing is cut.
 _PIPE_WIDTH = 200
-# What a terminal would obey rather than show, and marks that reverse the reading direction.
+# Control characters, and marks that reverse the reading direction.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNSAFE_IN_BLOCK = re.compile(_UNSAFE.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"))
 
@@ -30,20 +30,20 @@ STATE_STYLES = {
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where to print; made anew for each command, so that it knows the terminal of the moment."""
+    """Return a console for the current terminal; a new one per command."""
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty() or "COLUMNS" in os.environ:
-        return Console(stderr=stderr)
-    return Console(stderr=stderr, width=_PIPE_WIDTH)
+        return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, width=_PIPE_WIDTH, highlight=False)
 
 
 def safe(text: object) -> str:
-    """Text from elsewhere on one line, without anything that could steer the terminal."""
+    """Return foreign text on one line, with control characters escaped."""
     return _UNSAFE.sub(_escape, str(text))
 
 
 def plain(text: object) -> str:
-    """Text from elsewhere, to stand among markup; it may have several lines."""
+    """Return foreign text, of one or more lines, escaped for use within markup."""
     return escape(_UNSAFE_IN_BLOCK.sub(_escape, str(text)))
 
 
@@ -52,15 +52,15 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def short(text: object, length: int) -> str:
-    """As much of it as fits, on one line."""
+    """Return the text on one line, cut to this length."""
     line = safe(text)
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def table(*columns: str, rows: Iterable[Sequence[object]], right: Sequence[str] = (), one_line: bool = False) -> Table:
-    """A table without lines; cells are shown as they are, except `Text`, which may have a colour.
+    """Return a table without lines. Cells are escaped, except `Text`.
 
-    `one_line`: a row takes one line, and what has no room is cut.
+    `one_line`: each row takes one line, and long cells are cut.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
     for column in columns:
@@ -76,32 +76,37 @@ def table(*columns: str, rows: Iterable[Sequence[object]], right: Sequence[str] 
 
 
 def facts(rows: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one pair a line; what is None or empty is left out."""
+    """Return a table with one name and value per line, without empty values."""
     shown = ((Text(name, style="dim"), value) for name, value in rows if value not in (None, "", (), {}))
     return table("", "", rows=shown)
 
 
 def state(name: str | None) -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return Text("-" if name is None else safe(name), style=STATE_STYLES.get(name or "", ""))
 
 
 def json(value: Any) -> str:
-    """JSON to read and to parse: times as ISO 8601 in UTC, durations in seconds."""
+    """Return indented JSON: times as ISO 8601 in UTC, durations in seconds."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
 
 
 def json_line(value: Any) -> str:
-    """The same on one line."""
+    """Return JSON on one line."""
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def print_json(value: Any) -> None:
-    """Print JSON, untouched by widths and colours."""
+    """Print JSON without wrapping and colours."""
     sys.stdout.write(json(value) + "\n")
     sys.stdout.flush()
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """ "1 job", "3 jobs", "12,000 jobs"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def list_counts(**counts: int) -> str:
+    """ "3 new, 12 known"; without the zeros."""
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""The options that every job has, whatever it collects. Those of plain fields follow from the field table."""
+"""The options of all jobs. Most of them follow from the field table."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from floodmark.cli.grouping import Options
+from floodmark.cli.option_groups import Options
 from floodmark.cli.root import AppOption, AsJson
 from floodmark.model.durations import parse_every
 from floodmark.model.job import Priority, When
@@ -16,14 +16,14 @@ from floodmark.model.job_fields import SETTABLE, JobField
 from floodmark.triggers.parsing import priority_of, when_of
 
 _SCHEDULE, _POLICY = "Schedule", "Policy"
-# How people type what the command line has no type for.
+# Parsers of types that the command line does not know.
 _PARSERS: Mapping[Any, Callable[[str], Any]] = {timedelta: parse_every, Priority: priority_of}
 
 OPTION_FIELDS = tuple(field for field in SETTABLE if field.declared.option is not None)
 
 
 def _parameter(field: JobField) -> Parameter:
-    """Return the option that sets a field; None is what was not given."""
+    """Return the option that sets a field; None: not given."""
     option = field.declared.option
     assert option is not None
     kind: Any = str if field.kind in _PARSERS else list[str] if field.kind is tuple else field.kind
@@ -39,7 +39,7 @@ def _parameter(field: JobField) -> Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What can be said of any job; None is what was not said."""
+    """The options of any job; None: not given."""
 
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help="Interval, as in 90s, 15m, 1h30m, 2d.", rich_help_panel=_SCHEDULE)
@@ -83,7 +83,7 @@ class JobOptions:
     as_json: AsJson = False
 
     def columns(self) -> dict[str, Any]:
-        """Return the plain fields that were given, by their columns."""
+        """Return the given fields by column."""
         given: dict[str, Any] = {"schedule_enabled": False} if self.disabled else {}
         for field in OPTION_FIELDS:
             value = self.fields[field.attribute]
@@ -92,13 +92,13 @@ class JobOptions:
         return given
 
     @property
-    def says_when(self) -> bool:
-        """Whether a schedule was named."""
+    def has_schedule(self) -> bool:
+        """Whether a schedule is given."""
         words = (self.every, self.cron, self.hourly, self.daily, self.weekly, self.monthly)
         return self.once or any(word is not None for word in words)
 
     def when(self, timezone: str = "UTC") -> When:
-        """The schedule that was named, on demand if none was; `timezone` is for when no zone was named."""
+        """Return the schedule (default: on demand); `timezone` is used if no zone is given."""
         return when_of(
             every=self.every,
             cron=self.cron,

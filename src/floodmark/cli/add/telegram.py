@@ -1,4 +1,4 @@
-"""`add telegram`: a channel in its one form, and what is still missing before it can be read."""
+"""`add telegram`: the posts of a channel."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from floodmark.errors import Conflict
+from floodmark.cli.job_options import JobOptions
 from floodmark.model.spec import JobSpec
-from floodmark.rules.streams import stream_name
+from floodmark.operations.declared import AsyncOperations
+from floodmark.sources.telegram.targets import complete_job
 
-from .making import add_job
-from .options import JobOptions
+from .add_job import add_job, refuse_second_job
 
 if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -40,27 +39,18 @@ def telegram(
     floodmark add telegram @channel --every 10m
     """
     params = {"history": history, "since": since, "revisit": revisit}
-    add_job(context, "telegram", target, job, params=params, account=account, complete=_channel)
+    add_job(context, "telegram", target, job, params=params, account=account, complete=_complete)
 
 
-async def _channel(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
-    """A job for a channel in its one form, and what is still missing before it can run."""
-    # Opened for this source alone: the others need none of it.
-    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415
-    from floodmark.sources.telegram.targets import complete_job  # noqa: PLC0415
+async def _complete(operations: AsyncOperations, settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """Normalise the channel of a job, and return what is missing to read it."""
 
     rows = {row.name: row async for row in operations.each_account()}
     named = rows.get(spec.account or "")
     if named is not None and spec.tenant_id is None:
         spec = replace(spec, tenant_id=named.tenant_id)
     spec = complete_job(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
-    stream = stream_name(spec.stream, spec.source, spec.target)
-    async for other in operations.each_job(JobFilter(source="telegram", text=spec.target)):
-        if other.stream == stream and spec.name is None:
-            raise Conflict(
-                f"{other.name} collects {spec.target} already",
-                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name",
-            )
+    await refuse_second_job(operations, spec)
     return spec, _missing_account(spec.account, named is not None, any(row.state == "active" for row in rows.values()))
 
 

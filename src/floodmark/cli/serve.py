@@ -1,4 +1,4 @@
-"""How the roles are started from a command line: logs, a word of welcome, and a clean end."""
+"""Run roles from the command line: logs, a start message, and a clean stop."""
 
 import asyncio
 import os
@@ -8,7 +8,6 @@ import structlog
 
 from floodmark.api.server import HttpServer
 from floodmark.app import Floodmark
-from floodmark.model.job import Job
 from floodmark.observability.logs import LogListener, configure
 from floodmark.outbound.push import is_pushed, is_scraped, require_gateway
 from floodmark.process.eventloop import run
@@ -22,46 +21,50 @@ from floodmark.version import __version__
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
 
-from .root import Desk
-from .showing import facts
+from .output import facts
+from .root import CliContext
 
-_GLANCE_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def serve(
-    desk: Desk, *, port: int | None, seconds: float | None, scheduler: bool, worker: bool, parent: int | None
+    cli: CliContext, *, port: int | None, seconds: float | None, scheduler: bool, worker: bool, parent: int | None
 ) -> None:
-    """Do the work of these roles until told to stop."""
-    app = desk.application()
+    """Run these roles until they are stopped."""
+    app = cli.application()
     configure(app.settings.log_level, app.settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
     roles = {(True, True): "up", (True, False): "scheduler", (False, True): "worker", (False, False): "api"}
     role = roles[scheduler, worker]
-    run(_served(desk, app, role, port=port, seconds=seconds, parent=parent))
+    run(_serve_role(cli, app, role, port=port, seconds=seconds, parent=parent))
 
 
-def supervise(desk: Desk, processes: int, *, port: int | None, seconds: float | None) -> None:
-    """Keep so many worker processes running until told to stop."""
-    settings = desk.application().settings
+def supervise(cli: CliContext, processes: int, *, port: int | None, seconds: float | None) -> None:
+    """Keep this number of worker processes running until it is stopped."""
+    settings = cli.application().settings
     configure(settings.log_level, settings.log_format)
-    # The supervisor shows and pushes the sum of what its processes count.
-    overrides = {**desk.overrides, "METRICS_MODE": "scrape"}
+    # The supervisor exports the sum of the metrics of its processes.
+    overrides = {**cli.overrides, "METRICS_MODE": "scrape"}
     options = [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "floodmark", "--quiet", *options, "worker", "--processes", "1", "--port", "0"]
     supervisor = Supervisor(settings, [*command, "--parent", str(os.getpid())], processes)
-    run(supervisor.run(port=port, seconds=seconds, ready=lambda server: _welcome(desk, settings, "worker", server)))
+    run(
+        supervisor.run(
+            port=port, seconds=seconds, ready=lambda server: _print_addresses(cli, settings, "worker", server)
+        )
+    )
 
 
-async def _served(
-    desk: Desk, app: Floodmark, role: str, *, port: int | None, seconds: float | None, parent: int | None
+async def _serve_role(
+    cli: CliContext, app: Floodmark, role: str, *, port: int | None, seconds: float | None, parent: int | None
 ) -> None:
     stop = asyncio.Event()
     greeting: list[asyncio.Task[None]] = []
 
     def ready(resources: Resources, server: HttpServer) -> None:
-        greeting.append(asyncio.create_task(_greet(desk, resources, role, server)))
+        greeting.append(asyncio.create_task(_print_start(cli, resources, role, server)))
 
-    watching = asyncio.create_task(_leave_with(parent, stop)) if parent is not None else None
+    watching = asyncio.create_task(_stop_with_parent(parent, stop)) if parent is not None else None
     try:
         await app.serve(
             scheduler=role in ("up", "scheduler"),
@@ -75,40 +78,36 @@ async def _served(
         await asyncio.gather(*greeting)
         if watching is not None:
             watching.cancel()
-    if not desk.is_quiet:
-        desk.out.print("Stopped.", highlight=False)
+    if not cli.is_quiet:
+        cli.out.print("Stopped.")
 
 
-async def _leave_with(parent: int, stop: asyncio.Event) -> None:
-    """A worker process whose supervisor was killed must not stay behind."""
-    while os.getppid() == parent:  # noqa: ASYNC110 - nothing tells us but the process table
-        await asyncio.sleep(_GLANCE_SECONDS)
+async def _stop_with_parent(parent: int, stop: asyncio.Event) -> None:
+    """Stop the worker if its supervisor was killed."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(_POLL_SECONDS)
     stop.set()
 
 
-async def _greet(desk: Desk, resources: Resources, role: str, server: HttpServer) -> None:
-    _welcome(desk, resources.settings, role, server)
-    if role != "worker" and not await _some_job(resources):
-        desk.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
+async def _print_start(cli: CliContext, resources: Resources, role: str, server: HttpServer) -> None:
+    _print_addresses(cli, resources.settings, role, server)
+    if role != "worker" and not await resources.repositories.jobs.find(limit=1):
+        cli.note("No jobs yet. Add one: floodmark add python package.module:function --every 15m")
     telegram = TelegramServices.of(services_for(resources, "telegram"))
     missing = await explain_missing_account(telegram) if role in ("up", "worker") else None
     if missing is not None:
-        desk.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
+        cli.note(f"[yellow]{missing}.[/] {HOW_TO_ADD}")
 
 
-async def _some_job(resources: Resources) -> list[Job]:
-    return await resources.repositories.jobs.find(limit=1)
-
-
-def _welcome(desk: Desk, settings: Settings, role: str, server: HttpServer) -> None:
+def _print_addresses(cli: CliContext, settings: Settings, role: str, server: HttpServer) -> None:
     what = {
         "up": "Floodmark",
-        "scheduler": "A scheduler of Floodmark",
-        "worker": "A worker of Floodmark",
-        "api": "The API of Floodmark",
+        "scheduler": "Floodmark scheduler",
+        "worker": "Floodmark worker",
+        "api": "Floodmark API",
     }[role]
-    desk.note(f"[bold]{what} {__version__} is up.[/] Stop it with Ctrl-C.")
-    desk.note(
+    cli.note(f"[bold]{what} {__version__} is up.[/] Press Ctrl-C to stop.")
+    cli.note(
         facts(
             [
                 ("  database", mask_text(settings.database_url)),

@@ -1,29 +1,29 @@
-"""What happened to a job, in order: told from its executions, its events and the audit. Pure."""
+"""The timeline of a job, from its executions, its events and the audit log. Pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from floodmark.model.audit import AuditRow
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
+from floodmark.store.port import Event
 
-if TYPE_CHECKING:
-    from floodmark.model.audit import AuditRow
-    from floodmark.store.port import Event
+from .output import list_counts
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
-# Events of one batch bear the same time, or times right beside each other.
+# Events of one batch have nearly the same time.
 _ONE_BATCH = timedelta(milliseconds=20)
 _ONE_MOMENT = timedelta(milliseconds=500)
 
 
-class StoryEntry(Struct, frozen=True, kw_only=True):
-    """Something that happened. The same `at`, `event` and execution are the same entry."""
+class TimelineEntry(Struct, frozen=True, kw_only=True):
+    """One entry. Entries with the same time, event and execution are the same."""
 
     at: datetime
     level: Level
@@ -33,35 +33,35 @@ class StoryEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[datetime, str, str | None]:
-        """What it is known by."""
+        """What identifies the entry."""
         return self.at, self.event, self.execution_id
 
 
-def story_of(execution: Execution) -> list[StoryEntry]:
-    """Fired, started, failed, waiting, ended: as far as it has come."""
-    return sorted(_story(execution), key=lambda entry: entry.at)
+def timeline_of(execution: Execution) -> list[TimelineEntry]:
+    """Return the entries of an execution: fired, started, failed, waiting, ended."""
+    return sorted(_entries(execution), key=lambda entry: entry.at)
 
 
-def _story(e: Execution) -> Iterator[StoryEntry]:
+def _entries(e: Execution) -> Iterator[TimelineEntry]:
     created = e.created_at or e.scheduled_for
 
-    def entry(at: datetime, level: Level, event: str, text: str) -> StoryEntry:
-        return StoryEntry(at=at, level=level, event=event, text=text, execution_id=e.execution_id)
+    def entry(at: datetime, level: Level, event: str, text: str) -> TimelineEntry:
+        return TimelineEntry(at=at, level=level, event=event, text=text, execution_id=e.execution_id)
 
     if e.state is State.SKIPPED:
-        # That a run is still under way is usual; that an instant was missed is not.
+        # An overlap is normal, a missed instant is not.
         level: Level = "debug" if (e.reason or "").startswith("overlap") else "warning"
         yield entry(created, level, "skipped", e.reason or "")
         return
     for_when = f"for {e.scheduled_for.astimezone():%Y-%m-%d %H:%M:%S}"
-    more = f", {e.coalesced} more instants with it" if e.coalesced else ""
+    more = f", {e.coalesced} more instants combined" if e.coalesced else ""
     yield entry(created, "debug", "fired", f"by {e.trigger}, {for_when}{more}")
     yield from (entry(*failure) for failure in _failures(e, created))
     if e.started_at is not None:
         yield entry(e.started_at, "info", "started", f"attempt {max(1, e.attempt)} on {e.worker or '?'}")
     if e.rescues:
         at = e.started_at or created
-        yield entry(at, "warning", "rescued", f"{e.rescues} times from workers that fell silent")
+        yield entry(at, "warning", "rescued", f"{e.rescues} times after its worker stopped responding")
     if e.state is State.WAITING:
         until = "" if e.not_before is None else f"until {e.not_before.astimezone():%H:%M:%S}"
         why = e.reason or (e.hold or "")
@@ -71,10 +71,10 @@ def _story(e: Execution) -> Iterator[StoryEntry]:
 
 
 def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
-    """Every failed attempt but the one it died of, which is told by its end."""
-    told = [one for one in e.error_details if isinstance(one, dict)] if isinstance(e.error_details, list) else []
-    if e.state is State.DEAD and told and told[-1].get("error") == e.error_message:
-        told = told[:-1]
+    """Return the failed attempts without the last one of a dead execution, which its end reports."""
+    attempts = [one for one in e.error_details if isinstance(one, dict)] if isinstance(e.error_details, list) else []
+    if e.state is State.DEAD and attempts and attempts[-1].get("error") == e.error_message:
+        attempts = attempts[:-1]
     return [
         (
             _moment(one.get("at")) or created,
@@ -82,18 +82,17 @@ def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, st
             "failed",
             f"attempt {one.get('attempt', '?')} on {one.get('worker', '?')}: {one.get('error', '')}",
         )
-        for one in told
+        for one in attempts
     ]
 
 
 def _end(e: Execution) -> tuple[Level, str, str]:
     took = "" if e.duration_seconds is None else f"in {format_duration(timedelta(seconds=e.duration_seconds))}"
-    counts = {"new": e.items_new, "changed": e.items_changed, "known": e.items_known}
-    items = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing new"
+    items = list_counts(new=e.items_new, changed=e.items_changed, known=e.items_known) or "nothing new"
     if e.state is State.DONE:
         return "info", "done", f"{items} {took}".strip()
     if e.state is State.DEAD:
-        return "error", "dead", f"failed for good: {e.error_message or '?'}"
+        return "error", "dead", f"failed permanently: {e.error_message or '?'}"
     return "warning", str(e.state), e.reason or ""
 
 
@@ -111,22 +110,21 @@ def _moment(text: Any) -> datetime | None:
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def batches_of(events: "Sequence[Event]", executions: Sequence[Execution]) -> list[StoryEntry]:
-    """The batches that these executions kept. Events that belong to none of them are somebody else's."""
-    found: list[StoryEntry] = []
+def batches_of(events: Sequence[Event], executions: Sequence[Execution]) -> list[TimelineEntry]:
+    """Return the batches that these executions stored. Events outside of all of them are ignored."""
+    found: list[TimelineEntry] = []
     batches = _batches(sorted(events, key=lambda event: event.collected_at), executions)
     for (_, execution_id), together in groupby(batches, key=lambda entry: entry[0]):
         batch = [event for _, event in together]
         new = sum(event.revision == 1 for event in batch)
-        parts = {"new": new, "changed": len(batch) - new}
-        text = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+        text = list_counts(new=new, changed=len(batch) - new)
         at = batch[-1].collected_at
-        found.append(StoryEntry(at=at, level="info", event="kept", text=text, execution_id=execution_id))
+        found.append(TimelineEntry(at=at, level="info", event="kept", text=text, execution_id=execution_id))
     return found
 
 
-def _batches(events: "Sequence[Event]", executions: Sequence[Execution]) -> "Iterator[tuple[tuple[int, str], Event]]":
-    """Each with the number of its batch and the execution that kept it."""
+def _batches(events: Sequence[Event], executions: Sequence[Execution]) -> Iterator[tuple[tuple[int, str], Event]]:
+    """Yield each event with the number of its batch and the execution that stored it."""
     number, last = 0, None
     for event in events:
         run = next((e for e in executions if _is_within(event.collected_at, e)), None)
@@ -139,19 +137,22 @@ def _batches(events: "Sequence[Event]", executions: Sequence[Execution]) -> "Ite
 
 
 def _is_within(at: datetime, e: Execution) -> bool:
-    """Whether an execution may have kept something then, in any of its attempts."""
+    """Return whether the execution may have stored something at this time, in any of its attempts."""
     begins = e.created_at or e.started_at
     return begins is not None and begins <= at and (e.completed_at is None or at <= e.completed_at)
 
 
-def in_order(entries: Sequence[StoryEntry]) -> list[StoryEntry]:
-    """As it happened. A worker dates the beginning of its attempt: a moment behind the first batch is before it."""
+def sort_entries(entries: Sequence[TimelineEntry]) -> list[TimelineEntry]:
+    """Return the entries sorted by time.
+
+    Clocks differ: a start that is dated just after the first batch is put before it.
+    """
     kept: dict[str | None, list[datetime]] = {}
     for entry in entries:
         if entry.event == "kept":
             kept.setdefault(entry.execution_id, []).append(entry.at)
 
-    def when(entry: StoryEntry) -> tuple[datetime, bool]:
+    def when(entry: TimelineEntry) -> tuple[datetime, bool]:
         just_before = [at for at in kept.get(entry.execution_id, ()) if timedelta() <= entry.at - at < _ONE_MOMENT]
         is_start = entry.event == "started"
         return (min(just_before) if is_start and just_before else entry.at), not is_start
@@ -159,10 +160,10 @@ def in_order(entries: Sequence[StoryEntry]) -> list[StoryEntry]:
     return sorted(entries, key=when)
 
 
-def changes_of(rows: "Sequence[AuditRow]") -> list[StoryEntry]:
-    """What people did to it."""
+def changes_of(rows: Sequence[AuditRow]) -> list[TimelineEntry]:
+    """Return the changes that people made."""
     return [
-        StoryEntry(
+        TimelineEntry(
             at=row.at, level="info", event=row.action.partition(".")[2] or row.action, text=f"by {row.who} ({row.via})"
         )
         for row in rows

@@ -1,19 +1,19 @@
-"""`add cookies`: a domain in its one form, and whether there is a browser to scan it with."""
+"""`add cookies`: the cookies of a domain."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.errors import Conflict
+from floodmark.cli.job_options import JobOptions
 from floodmark.model.spec import JobSpec
-from floodmark.rules.streams import stream_name
+from floodmark.operations.declared import AsyncOperations
+from floodmark.sources.cookies.browser import BrowserMissing, require_browser
+from floodmark.sources.cookies.params import complete_spec
 
-from .making import add_job
-from .options import JobOptions
+from .add_job import add_job, refuse_second_job
 
 if TYPE_CHECKING:
-    from floodmark.operations.declared import AsyncOperations
     from floodmark.settings import Settings
 
 
@@ -58,30 +58,20 @@ def cookies(
         "reject_selector": reject_selector,
         "insecure": insecure or None,
     }
-    add_job(context, "cookies", target, job, params=params, complete=_domain)
+    add_job(context, "cookies", target, job, params=params, complete=_complete)
 
 
-async def _domain(operations: "AsyncOperations", settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
-    """A job for a domain in its one form, and what is still missing before it can run."""
-    from floodmark.operations.jobs import JobFilter  # noqa: PLC0415 - opened for this source alone
-    from floodmark.sources.cookies.params import complete_spec  # noqa: PLC0415
+async def _complete(operations: AsyncOperations, settings: "Settings", spec: JobSpec) -> tuple[JobSpec, str | None]:
+    """Normalise the domain of a job, and return what is missing to scan it."""
 
     spec = complete_spec(spec)
-    stream = stream_name(spec.stream, spec.source, spec.target)
-    async for other in operations.each_job(JobFilter(source="cookies", text=spec.target)):
-        if other.stream == stream and spec.name is None:
-            raise Conflict(
-                f"{other.name} scans {spec.target} already",
-                hint=f"see it with: floodmark show {other.name}; a second job for it needs a --name",
-            )
+    await refuse_second_job(operations, spec)
     return spec, None if settings.floodmark_url is not None else _missing_browser(settings)
 
 
 def _missing_browser(settings: "Settings") -> str | None:
-    from floodmark.sources.cookies.browser import BrowserMissing, require_browser  # noqa: PLC0415 - as above
-
     try:
         require_browser(settings.floodmark_chromium, os.environ)
     except BrowserMissing as missing:
-        return f"On this machine it cannot run yet: {missing}. {missing.hint[:1].upper()}{missing.hint[1:]}"
+        return f"It cannot run on this machine yet: {missing}. {missing.hint[:1].upper()}{missing.hint[1:]}"
     return None

@@ -1,4 +1,4 @@
-"""`try`: one look at an address, before a job is made of it."""
+"""`try`: fetch a URL once, without a job."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from .root import AsJson, Desk
-from .showing import counted, facts, plain, print_json, safe, short, table
+from floodmark.sources.web.urls import parse_start_url
+
+from .output import counted, facts, plain, print_json, safe, short, table
+from .root import AsJson, CliContext
 from .times import relative
 
 if TYPE_CHECKING:
@@ -30,45 +32,45 @@ def try_url(
 
     floodmark try https://example.com/news
     """
-    from floodmark.sources.web.urls import parse_start_url  # noqa: PLC0415 - for this command alone
-
-    desk = Desk.of(context)
+    cli = CliContext.of(context)
     start = parse_start_url(url)
-    settings = desk.settings()
-    with desk.busy(f"Asking {safe(start)}"):
-        found = asyncio.run(_look(settings, start, obeys_robots=not ignore_robots))
+    settings = cli.settings()
+    with cli.busy(f"Fetching {safe(start)}"):
+        found = asyncio.run(_fetch(settings, start, obeys_robots=not ignore_robots))
     if as_json:
         return print_json(found)
-    return _show(desk, found)
+    return _show(cli, found)
 
 
-async def _look(settings: "Settings", url: str, *, obeys_robots: bool) -> "UrlPreview":
-    from floodmark.sources.web.preview import preview_url  # noqa: PLC0415 - heavy
-    from floodmark.wiring.resources import http_of  # noqa: PLC0415 - heavy
+async def _fetch(settings: "Settings", url: str, *, obeys_robots: bool) -> "UrlPreview":
+    from floodmark.sources.web.preview import preview_url  # noqa: PLC0415 - loads the HTTP client
+    from floodmark.wiring.resources import http_of  # noqa: PLC0415 - loads the HTTP client
 
     agent = settings.http_user_agent or "floodmark"
     async with http_of(settings) as http:
         return await preview_url(http, url, agent=agent, now=datetime.now(UTC), obeys_robots=obeys_robots)
 
 
-def _show(desk: Desk, found: "UrlPreview") -> None:
+def _show(cli: CliContext, found: "UrlPreview") -> None:
     is_page = found.kind != "feed" and bool(found.items)
-    desk.out.print(facts([*_came(found), *(_told(found.items[0], found.follow) if is_page else ())]))
+    cli.out.print(
+        facts([*_describe_response(found), *(_describe_page(found.items[0], found.follow) if is_page else ())])
+    )
     if is_page:
-        _show_text(desk, found.items[0]["text"])
+        _show_text(cli, found.items[0]["text"])
     elif found.items:
-        _show_entries(desk, found)
-    _advise(desk, found)
+        _show_entries(cli, found)
+    _print_next_step(cli, found)
 
 
-def _came(found: "UrlPreview") -> list[tuple[str, object]]:
+def _describe_response(found: "UrlPreview") -> list[tuple[str, object]]:
     size = f"{found.wire_bytes:,} bytes in {found.seconds:.1f} s"
     return [
-        ("address", found.url),
+        ("URL", found.url),
         ("redirected", " -> ".join(found.redirects)),
         ("robots.txt", _robots(found)),
-        ("answer", None if found.status is None else f"{found.status} {found.media_type}, {size}"),
-        ("is a", found.kind if found.kind != "nothing" else None),
+        ("response", None if found.status is None else f"{found.status} {found.media_type}, {size}"),
+        ("type", found.kind if found.kind != "nothing" else None),
         ("not collected", found.note if found.is_allowed else None),
         ("title", found.title),
         ("feeds, sitemaps", ", ".join(found.lists[:_LINKS_SHOWN])),
@@ -77,28 +79,28 @@ def _came(found: "UrlPreview") -> list[tuple[str, object]]:
 
 def _robots(found: "UrlPreview") -> str:
     if not found.is_allowed:
-        return "does not allow it: nothing was fetched"
-    return f"allows it, wants {found.delay_seconds:g} s between two pages" if found.delay_seconds else "allows it"
+        return "disallows it: nothing was fetched"
+    return f"allows it, with {found.delay_seconds:g} s between requests" if found.delay_seconds else "allows it"
 
 
-def _told(data: dict[str, Any], follow: list[str]) -> list[tuple[str, object]]:
+def _describe_page(data: dict[str, Any], follow: list[str]) -> list[tuple[str, object]]:
     names = ("description", "author", "published", "modified", "language")
     graph = data.get("open_graph") or {}
     return [
         *((name, data.get(name)) for name in names),
         ("OpenGraph", ", ".join(f"{name}: {short(value, 60)}" for name, value in graph.items())),
-        ("links", f"{len(data['links'])}, of which {len(follow)} lead to pages of the same site"),
+        ("links", f"{len(data['links'])}, {len(follow)} of them to pages of the same site"),
     ]
 
 
-def _show_text(desk: Desk, text: str) -> None:
-    desk.out.print()
-    desk.out.print(plain(text[:_TEXT_SHOWN]), highlight=False)
+def _show_text(cli: CliContext, text: str) -> None:
+    cli.out.print()
+    cli.out.print(plain(text[:_TEXT_SHOWN]))
     if len(text) > _TEXT_SHOWN:
-        desk.note(f"[dim]... {counted(len(text) - _TEXT_SHOWN, 'more character')}[/]")
+        cli.note(f"[dim]... {counted(len(text) - _TEXT_SHOWN, 'more character')}[/]")
 
 
-def _show_entries(desk: Desk, found: "UrlPreview") -> None:
+def _show_entries(cli: CliContext, found: "UrlPreview") -> None:
     now = datetime.now(UTC)
     newest = found.items[::-1][:_ENTRIES_SHOWN]
     rows = [
@@ -109,14 +111,14 @@ def _show_entries(desk: Desk, found: "UrlPreview") -> None:
         ]
         for entry in newest
     ]
-    desk.out.print()
-    desk.out.print(table("published", "title", "link", rows=rows))
+    cli.out.print()
+    cli.out.print(table("published", "title", "link", rows=rows))
     if len(found.items) > len(newest):
-        desk.note(f"[dim]... {len(found.items) - len(newest)} more[/]")
+        cli.note(f"[dim]... {len(found.items) - len(newest)} more[/]")
 
 
-def _advise(desk: Desk, found: "UrlPreview") -> None:
+def _print_next_step(cli: CliContext, found: "UrlPreview") -> None:
     if found.kind == "feed" and found.items:
-        desk.note(f"\n[dim]Collect its entries: floodmark add feed {plain(found.url)} --every 15m[/]")
+        cli.note(f"\n[dim]Collect its entries: floodmark add feed {plain(found.url)} --every 15m[/]")
     elif found.items:
-        desk.note(f"\n[dim]Collect the site: floodmark add web {plain(found.url)} --every 1h[/]")
+        cli.note(f"\n[dim]Collect the site: floodmark add web {plain(found.url)} --every 1h[/]")

@@ -1,4 +1,4 @@
-"""What was collected, from the store or a server into files."""
+"""Write collected posts of the database or a server to files."""
 
 from collections.abc import AsyncIterator
 from datetime import date
@@ -14,12 +14,12 @@ from floodmark.operations.posts import read_posts
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.telegram.stored_posts import PostReader
 
-from .root import Desk
-from .showing import console
+from .output import console
+from .root import CliContext
 
 
 class Exported(Struct):
-    """How it went."""
+    """The number of files."""
 
     folder: str
     chats: int
@@ -27,41 +27,47 @@ class Exported(Struct):
     unchanged: int = 0
 
 
-def exported(
-    desk: Desk, folder: Path, *, job: str | None, stream: str | None, first: date | None, last: date | None
+def export_posts(
+    cli: CliContext, folder: Path, *, job: str | None, stream: str | None, first: date | None, last: date | None
 ) -> Exported:
-    """Write the files of one stream, or of all, on this machine, wherever the posts are."""
+    """Write the files of one stream or of all streams on this machine."""
 
     async def work(operations: AsyncOperations) -> Exported:
         async with read_posts(operations) as posts:
-            artifacts = Artifacts(posts, folder, schema_version=desk.maker().settings.schema_version)
+            artifacts = Artifacts(posts, folder, schema_version=cli.local_settings().schema_version)
             streams = [name async for name in _streams(operations, posts, job, stream)]
-            return await _write_all(desk, posts, artifacts, streams, first=first, last=last)
+            return await _write_all(cli, posts, artifacts, streams, first=first, last=last)
 
-    return desk.work(work)
+    return cli.work(work)
 
 
 async def _write_all(
-    desk: Desk, posts: PostReader, artifacts: Artifacts, streams: list[str], *, first: date | None, last: date | None
+    cli: CliContext,
+    posts: PostReader,
+    artifacts: Artifacts,
+    streams: list[str],
+    *,
+    first: date | None,
+    last: date | None,
 ) -> Exported:
-    told = Exported(folder=str(artifacts.folder), chats=len(streams))
-    with _progress(desk) as shown:
+    result = Exported(folder=str(artifacts.folder), chats=len(streams))
+    with _progress(cli) as shown:
         task = shown.add_task("", total=len(streams))
         for stream in streams:
             async for of in posts.days(stream, first, last):
                 shown.update(task, description=f"{of.chat.id} {of.day}")
                 if await artifacts.write(of):
-                    told.written += 1
+                    result.written += 1
                 else:
-                    told.unchanged += 1
+                    result.unchanged += 1
             shown.advance(task)
-    return told
+    return result
 
 
 async def _streams(
     operations: AsyncOperations, posts: PostReader, job: str | None, stream: str | None
 ) -> AsyncIterator[str]:
-    """The streams of posts that are meant: of a job, the one that was named, or all there are."""
+    """Yield the streams of posts: that of the job, the named one, or all."""
     if job is None and stream is None:
         async for each in posts.streams():
             yield each
@@ -80,13 +86,13 @@ async def _streams(
     if chat_of(found) is None:
         raise NotFound(
             f"{f'the job {job}' if stream is None else f'the stream {named[:60]}'} has no posts of a channel",
-            hint="only Telegram channels become files, once something was collected: floodmark ls --source telegram",
+            hint="only collected Telegram channels are written to files: floodmark ls --source telegram",
         )
     yield found
 
 
-def _progress(desk: Desk) -> Progress:
-    """A bar on a terminal; nothing at all elsewhere, and never among what is printed."""
+def _progress(cli: CliContext) -> Progress:
+    """Return a progress bar on the terminal of stderr."""
     err = console(stderr=True)
     return Progress(
         SpinnerColumn(),
@@ -97,5 +103,5 @@ def _progress(desk: Desk) -> Progress:
         TextColumn("{task.description}", markup=False),
         console=err,
         transient=True,
-        disable=not err.is_terminal or desk.is_quiet,
+        disable=not err.is_terminal or cli.is_quiet,
     )

@@ -1,10 +1,10 @@
-"""The commands that stay: everything in one process, or one role each."""
+"""Commands that run until they are stopped: all roles in one process, or one role each."""
 
 from typing import Annotated
 
 import typer
 
-from .root import AppOption, Desk
+from .root import AppOption, CliContext
 
 Port = Annotated[
     int | None,
@@ -47,13 +47,13 @@ def worker(
     """Run a worker. Start any number, on any number of machines."""
     if processes == 1:
         return _serve(context, app, slots, port=port, seconds=seconds, scheduler=False, parent=parent)
-    desk = Desk.of(context)
-    desk.refuse_url("worker")
-    desk.set("FLOODMARK_APP", app)
-    desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
-    from .service import supervise  # noqa: PLC0415 - heavy
+    cli = CliContext.of(context)
+    cli.refuse_url("worker")
+    cli.set("FLOODMARK_APP", app)
+    cli.set("SCHEDULER_WORKER_POOL_SIZE", slots)
+    from .serve import supervise  # noqa: PLC0415 - loads all of Floodmark
 
-    return supervise(desk, processes, port=port, seconds=seconds)
+    return supervise(cli, processes, port=port, seconds=seconds)
 
 
 def demo(
@@ -62,13 +62,15 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of the last demo and start over.")] = False,
 ) -> None:
     """Run the demo: start a local Telegram server and collect its posts."""
-    desk = Desk.of(context)
-    desk.refuse_url("demo")
-    desk.note("[bold]Floodmark demo.[/] A Telegram on this machine: ten channels post, two accounts read them and are")
-    desk.note("told to wait now and then (FLOOD_WAIT), and sometimes it hangs up. Every post must arrive once.")
-    from .demo import run_demo  # noqa: PLC0415 - heavy
+    cli = CliContext.of(context)
+    cli.refuse_url("demo")
+    cli.note(
+        "[bold]Floodmark demo.[/] A local Telegram server: ten channels post and two accounts read them, with rate"
+    )
+    cli.note("limits (FLOOD_WAIT) and lost connections. Every post must arrive exactly once.")
+    from .demo import run_demo  # noqa: PLC0415 - loads all of Floodmark
 
-    raise typer.Exit(run_demo(desk, seconds=seconds, is_fresh=fresh))
+    raise typer.Exit(run_demo(cli, seconds=seconds, is_fresh=fresh))
 
 
 def _serve(
@@ -82,10 +84,10 @@ def _serve(
     worker: bool = True,
     parent: int | None = None,
 ) -> None:
-    desk = Desk.of(context)
-    desk.refuse_url("up" if scheduler and worker else "scheduler" if scheduler else "worker")
-    desk.set("FLOODMARK_APP", app)
-    desk.set("SCHEDULER_WORKER_POOL_SIZE", slots)
-    from .service import serve  # noqa: PLC0415 - heavy
+    cli = CliContext.of(context)
+    cli.refuse_url("up" if scheduler and worker else "scheduler" if scheduler else "worker")
+    cli.set("FLOODMARK_APP", app)
+    cli.set("SCHEDULER_WORKER_POOL_SIZE", slots)
+    from .serve import serve  # noqa: PLC0415 - loads all of Floodmark
 
-    serve(desk, port=port, seconds=seconds, scheduler=scheduler, worker=worker, parent=parent)
+    serve(cli, port=port, seconds=seconds, scheduler=scheduler, worker=worker, parent=parent)

@@ -1,11 +1,12 @@
-"""`add python`: a function of the user's that yields what is new."""
+"""`add python`: the items of a Python function."""
 
 from typing import Annotated
 
 import typer
 
-from .making import add_job
-from .options import JobOptions
+from floodmark.cli.job_options import JobOptions
+
+from .add_job import add_job
 
 
 def python(
