@@ -88,7 +88,7 @@ async def test_what_happens_is_told_to_everyone_who_listens(api: Api) -> None:
         await api.delete("limits/host:a")
         assert await other.of("limit") == {"key": "host:a", "gone": True}
     live: Live = api.app.state.live
-    await live.ended()
+    await live.wait_closed()
     assert not live.is_polling
 
 
@@ -130,7 +130,7 @@ async def test_a_listener_that_does_not_keep_up_is_dropped(sqlite: Opened, monke
         assert b"too slow" in await anext(texts)
         with pytest.raises(StopAsyncIteration):
             await anext(texts)
-        await live.ended()
+        await live.wait_closed()
 
 
 async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ async def test_silence_is_filled_with_heartbeats(sqlite: Opened, monkeypatch: py
         assert b"floodmark" in await anext(texts)
         assert b"still here" in await anext(texts)
         await texts.aclose()  # type: ignore[attr-defined] # a generator behind the iterator
-        await live.ended()
+        await live.wait_closed()
 
 
 @pytest.mark.spec("G9")

@@ -19,7 +19,7 @@ from floodmark.model.fleet import Overview
 from floodmark.model.outcome import Dead, Retry
 from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.operations.local import LocalOperations
-from floodmark.operations.overview import Glance
+from floodmark.operations.overview import OverviewReader
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.rules.breaker import Breaker, BreakerState
@@ -71,7 +71,7 @@ async def stock(resources: Resources) -> None:
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
     await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
-    await Glance(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
+    await OverviewReader(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
 
 
 async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(resources: Resources) -> None:

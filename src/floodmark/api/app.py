@@ -25,7 +25,7 @@ from .edge import Edge
 from .live import Live
 from .routes.health import health
 from .routes.live import live
-from .routes.webhooks import flushing, webhooks
+from .routes.webhooks import flush_refusals, webhooks
 from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
@@ -87,10 +87,10 @@ def _routes() -> Sequence[BaseRoute]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with flushing(app):
+    async with flush_refusals(app):
         yield
     if app.state.live is not None:
-        await app.state.live.ended()
+        await app.state.live.wait_closed()
 
 
 def _add_layers(app: FastAPI, settings: Settings, tracing: Tracing | None, turns: Turns) -> None:

@@ -144,7 +144,7 @@ def _body(operation: Operation[Any, Any]) -> inspect.Parameter:
 def _answer(operation: Operation[Any, Any], result: Any) -> Response:
     status = operation.status if operation.status_of is None else operation.status_of(result)
     headers = None if operation.headers is None else operation.headers(result)
-    value = shape(result) if operation.envelope is None else _enveloped(operation.envelope, result)
+    value = shape(result) if operation.envelope is None else _envelope(operation.envelope, result)
     return answer(value, status, headers, is_content=operation.is_content)
 
 
@@ -156,7 +156,7 @@ def _file(operation: Operation[Any, Any], content: bytes, received: Mapping[str,
     return Response(content, media_type=media_type, headers={**_FILE_HEADERS, "ETag": tag})
 
 
-def _enveloped(envelope: Envelope, result: Any) -> dict[str, Any]:
+def _envelope(envelope: Envelope, result: Any) -> dict[str, Any]:
     beside = {name: follows(result) for name, (_, follows, _) in envelope.beside.items()}
     if envelope.name == "Page":
         beside = {"next": None}

@@ -66,7 +66,7 @@ class Edge:
             try:
                 refusal = self._refusal(scope, headers)
                 if refusal is None:
-                    await self._bounded(_assume_json(scope, headers), receive, sender)
+                    await self._run_bounded(_assume_json(scope, headers), receive, sender)
                 else:
                     status, detail, hint = refusal
                     await problem(status, detail, request_id=request_id, hint=hint)(scope, receive, sender.send)
@@ -74,7 +74,7 @@ class Edge:
                 self._log(scope, sender, time.perf_counter() - began)
         return None
 
-    async def _bounded(self, scope: Scope, receive: Receive, sender: "_Sender") -> None:
+    async def _run_bounded(self, scope: Scope, receive: Receive, sender: "_Sender") -> None:
         limit = None if scope["path"] in self._endless else self._seconds
         request_id = scope["floodmark.request_id"]
         try:

@@ -119,7 +119,7 @@ class Live:
             since = await self._join(listener)
             yield _HELLO
             if after is not None and "item" in listener.kinds:
-                async for text in self._missed(after, since):
+                async for text in self._missed_items(after, since):
                     yield text
             async for text in self._messages(listener, check_access):
                 yield text
@@ -133,7 +133,7 @@ class Live:
         for listener in self._listeners:
             listener.end()
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until nobody listens any more and polling has ended."""
         self.close()
         self._wake.set()
@@ -172,7 +172,7 @@ class Live:
                 yield _HEARTBEAT
         yield _GOODBYE
 
-    async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
+    async def _missed_items(self, after: int, until: int) -> AsyncIterator[bytes]:
         """Yield the items between the last one of a listener and the first one of the poller."""
         while after < until and not self._is_closing:
             events = await self._log.after(after, EVENTS_AT_ONCE)

@@ -192,13 +192,13 @@ async def _http(request: Request, error: Exception) -> Response:
         detail = f"there is nothing at {request.url.path[:200]}"
         hint = f"see the list of paths in {request.app.openapi_url}"
     elif error.status_code == 405:
-        headers["Allow"] = ", ".join(_allowed(request)) or headers.get("Allow", "")
+        headers["Allow"] = ", ".join(_methods_of(request)) or headers.get("Allow", "")
         detail = f"{request.method} is not possible at {request.url.path[:200]}"
         hint = f"use {headers['Allow']}"
     return problem(error.status_code, detail, request_id=request_id_of(request), hint=hint, headers=headers)
 
 
-def _allowed(request: Request) -> list[str]:
+def _methods_of(request: Request) -> list[str]:
     """Return the methods of a path, of all its routes: each knows only its own."""
     asked = request.scope["path"].split("/")
     for path, operations in request.app.openapi()["paths"].items():

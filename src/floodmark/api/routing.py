@@ -53,7 +53,7 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Return the body, or raise JSONDecodeError."""
         if not hasattr(self, "_read"):
-            self._read = _decoded(await self.body())
+            self._read = _decode(await self.body())
         return self._read
 
 
@@ -106,7 +106,7 @@ def _refuse_unknown(request: Request, known: set[str]) -> None:
         )
 
 
-def _decoded(body: bytes) -> Any:
+def _decode(body: bytes) -> Any:
     try:
         value = read_json(body)
     except NotJson as error:

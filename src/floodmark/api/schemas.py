@@ -59,7 +59,7 @@ _BOUNDS = ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length", "descr
 def answer_model(operation: Operation[Any, Any]) -> Any:
     """Return the model of the response of an operation."""
     if operation.envelope is not None:
-        return _enveloped(operation.envelope, operation.returns)
+        return _envelope_model(operation.envelope, operation.returns)
     return model_for(operation.model or operation.returns)
 
 
@@ -85,10 +85,10 @@ def model_for(kind: Any) -> Any:
     if kind is Minted:
         return _new_token()
     origin, args = get_origin(kind), get_args(kind)
-    return kind if origin is None else _composed(kind, origin, args)
+    return kind if origin is None else _compose(kind, origin, args)
 
 
-def _composed(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+def _compose(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
     if origin is Annotated:
         metas = [_meta_field(one) if isinstance(one, Meta) else one for one in args[1:]]
         if args[0] is int:
@@ -155,7 +155,7 @@ def _new_token() -> type[BaseModel]:
     return create_model("NewTokenOut", __base__=struct_model(TokenRow), __doc__="A new token.", token=(str, token))
 
 
-def _enveloped(envelope: Envelope, kind: Any) -> Any:
+def _envelope_model(envelope: Envelope, kind: Any) -> Any:
     if envelope.name == "Page":
         return _page(model_for(get_args(kind)[0]))
     fields: dict[str, Any] = {

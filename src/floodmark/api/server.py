@@ -84,7 +84,7 @@ class HttpServer:
             if error.errno != errno.EADDRINUSE:
                 raise _unavailable(self._host, self._asked, error) from error
             if not self._fallback:
-                raise _taken(self._host, self._asked) from error
+                raise _port_in_use(self._host, self._asked) from error
         listener = await _listener(self._host, 0)
         structlog.get_logger().warning(
             "port taken, using a free one", asked=self._asked, port=listener.getsockname()[1]
@@ -110,7 +110,7 @@ async def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _taken(host: str, port: int) -> Unavailable:
+def _port_in_use(host: str, port: int) -> Unavailable:
     return Unavailable(f"port {port} on {host} is in use", hint="stop what uses it, or choose another port with --port")
 
 

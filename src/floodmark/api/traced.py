@@ -21,14 +21,14 @@ class Traced:
         attributes = {"http.request.method": method, "floodmark.request_id": scope.get("floodmark.request_id", "")}
         with self._tracing.answering(method, Headers(scope=scope).get("traceparent"), attributes) as span:
 
-            async def sending(message: Message) -> None:
+            async def send_message(message: Message) -> None:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
                 await send(message)
 
             try:
-                await self._app(scope, receive, sending)
+                await self._app(scope, receive, send_message)
             finally:
                 self._tracing.answered(span, method, self._route(scope), status)
         return None

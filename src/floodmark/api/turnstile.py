@@ -144,17 +144,17 @@ class Admission:
             arrived = await _Arrived.whole(receive)
             turn = await turnstile.turn()
         try:
-            await self._app(scope, arrived, _ending(turn, send))
+            await self._app(scope, arrived, _end_before(turn, send))
         finally:
             turn.end()
 
 
-def _ending(turn: Turn, send: Send) -> Send:
-    async def sending(message: Message) -> None:
+def _end_before(turn: Turn, send: Send) -> Send:
+    async def send_message(message: Message) -> None:
         turn.end()
         await send(message)
 
-    return sending
+    return send_message
 
 
 class _Arrived:

@@ -88,16 +88,21 @@ class Doctor:
 
     async def check(self) -> list[Finding]:
         """Return all findings, good and bad; fix them in this order."""
-        found = await self._database_findings()
+        found = await self._check_database()
         if not all(finding.ok for finding in found):
             return found
-        found += [await self._clocks()]
+        found += [await self._check_clocks()]
         if self._redis is not None:
-            found += await self._redis_findings(self._redis)
-        found += [await self._leader(), await self._workers(), *await self._browser()]
-        found += [*await self._disk(), await self._letters(), await self._paused(), await self._schedules()]
-        found += await self._accounts()
-        return found + await self._invariants()
+            found += await self._check_redis(self._redis)
+        found += [await self._check_leader(), await self._check_workers(), *await self._check_browser()]
+        found += [
+            *await self._check_disk(),
+            await self._check_letters(),
+            await self._check_paused(),
+            await self._check_schedules(),
+        ]
+        found += await self._check_accounts()
+        return found + await self._check_invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:
         """Check I1 and I2 for a stream whose expected items are known: every item once, with its events."""
@@ -111,7 +116,7 @@ class Doctor:
             _events_finding(events, len(stored)),
         ]
 
-    async def _database_findings(self) -> list[Finding]:
+    async def _check_database(self) -> list[Finding]:
         try:
             await self._database.ping()
             found, wanted = await current(self._database), newest()
@@ -122,7 +127,7 @@ class Doctor:
         hint = "bring it up to date: floodmark migrate"
         return [answers, _finding("schema", found == wanted, f"the schema is the newest ({found})", old, hint)]
 
-    async def _clocks(self) -> Finding:
+    async def _check_clocks(self) -> Finding:
         async def now() -> datetime:
             return self._clock.now()
 
@@ -141,7 +146,7 @@ class Doctor:
         hint = "set both by NTP; leases end early or late until then"
         return _finding(code, off < _CLOCK_TOLERANCE, f"{clocks} agree", differ, hint)
 
-    async def _redis_findings(self, redis: "Redis") -> list[Finding]:
+    async def _check_redis(self, redis: "Redis") -> list[Finding]:
         try:
             info = await redis.info()
             async with self._database.reading() as connection:
@@ -168,19 +173,19 @@ class Doctor:
         holds, broken = "everything in Redis is in the database", "executions are known to Redis only"
         return _compare("I5", holds, broken, unknown, hint)
 
-    async def _leader(self) -> Finding:
+    async def _check_leader(self) -> Finding:
         holder = await self._leases.holder(self._leader_key)
         hint = "start one with: floodmark up, or floodmark scheduler"
         return _finding("leader", holder is not None, f"{holder} schedules", "no scheduler is running", hint)
 
-    async def _workers(self) -> Finding:
+    async def _check_workers(self) -> Finding:
         able = [worker for worker in await self._live_workers() if worker.slots]
         slots = sum(worker.slots for worker in able)
         hint = "start one with: floodmark up, or floodmark worker"
         running = f"{len(able)} running, with room for {slots} executions"
         return _finding("workers", bool(able), running, "no worker is running", hint)
 
-    async def _browser(self) -> list[Finding]:
+    async def _check_browser(self) -> list[Finding]:
         """Check the browser of this machine, if there are cookie scans and they run here."""
         workers = await self._live_workers()
         is_elsewhere = workers and all(worker.hostname != self._hostname for worker in workers)
@@ -192,7 +197,7 @@ class Doctor:
         except BrowserMissing as missing:
             return [Finding(code="browser", ok=False, text=f"{missing}, as for {found[0].name}", hint=missing.hint)]
 
-    async def _disk(self) -> list[Finding]:
+    async def _check_disk(self) -> list[Finding]:
         """Check the disk of a SQLite database; the disk of a server is not visible."""
         if not isinstance(self._database, SqliteDatabase):
             return []
@@ -203,7 +208,7 @@ class Doctor:
         low = f"only {free} are free where the database is ({folder.absolute()})"
         return [_finding("disk", bytes_free >= _LEAST_FREE, enough, low, hint)]
 
-    async def _letters(self) -> Finding:
+    async def _check_letters(self) -> Finding:
         cell = job_executions.c
         found = await self._rows(select(cell.job_id).where(cell.state == "dead").limit(_MOST_COUNTED))
         if not found:
@@ -212,7 +217,7 @@ class Doctor:
         text = f"{count} execution{'' if len(found) == 1 else 's'} failed permanently"
         return Finding(code="dead letters", ok=True, text=text, hint="see why: floodmark dlq; then retry or drop them")
 
-    async def _paused(self) -> Finding:
+    async def _check_paused(self) -> Finding:
         query = select(jobs.c.name, jobs.c.pause_reason).where(jobs.c.paused).order_by(jobs.c.name)
         rows = await self._rows(query.limit(_MOST_COUNTED))
         if not rows:
@@ -222,7 +227,7 @@ class Doctor:
         hint = f"let it run again: floodmark resume {rows[0].name}"
         return Finding(code="paused jobs", ok=True, text=text, hint=hint)
 
-    async def _schedules(self) -> Finding:
+    async def _check_schedules(self) -> Finding:
         """Check for schedules that were written by SQL and cannot be planned: their jobs never run."""
         query = select(jobs.c.name, jobs.c.invalid_reason).where(jobs.c.invalid_reason.is_not(None))
         rows = await self._rows(query.order_by(jobs.c.name).limit(_MOST_COUNTED))
@@ -233,7 +238,7 @@ class Doctor:
         hint = f"correct it, for example: floodmark edit {rows[0].name} --every 15m"
         return Finding(code="schedules", ok=False, text=text, hint=hint)
 
-    async def _accounts(self) -> list[Finding]:
+    async def _check_accounts(self) -> list[Finding]:
         rows = await self._rows(select(accounts.c.name, accounts.c.state, accounts.c.reason).order_by(accounts.c.name))
         if not rows:
             return []
@@ -253,13 +258,13 @@ class Doctor:
         async with self._database.reading() as connection:
             return list(await connection.execute(query))
 
-    async def _invariants(self) -> list[Finding]:
+    async def _check_invariants(self) -> list[Finding]:
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
             within = await window(connection, now=now, patience=self._patience)
-        return [await self._invariant(rule, within) for rule in INVARIANTS]
+        return [await self._check_invariant(rule, within) for rule in INVARIANTS]
 
-    async def _invariant(self, rule: Invariant, within: Window) -> Finding:
+    async def _check_invariant(self, rule: Invariant, within: Window) -> Finding:
         try:
             # One transaction per rule: a long one would keep old row versions alive.
             async with self._database.reading_long() as connection:

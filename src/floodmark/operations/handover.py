@@ -16,14 +16,14 @@ _WEEK_HOURS, _DAY_SECONDS = 168, 86_400
 _AT_ONCE = timedelta()
 
 
-def _imported(new: NewJob, *, usual: bool) -> dict[str, Any]:
+def _body_of_job(new: NewJob, *, usual: bool) -> dict[str, Any]:
     columns = columns_to_send(new.spec, unsaid=("depends_on", *(POLICY_COLUMNS if usual else ())))
     given = {"anchor": new.anchor, "pause_reason": new.pause_reason}
     return {"job": columns, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _body_of_import(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    jobs = [_imported(one, usual=arguments["usual"]) for one in arguments["new"]]
+    jobs = [_body_of_job(one, usual=arguments["usual"]) for one in arguments["new"]]
     return {"jobs": jobs, "take_over": arguments["take_over"], "dry_run": arguments["dry_run"]}
 
 

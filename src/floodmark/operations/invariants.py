@@ -221,11 +221,11 @@ async def window(connection: AsyncConnection, *, now: datetime, patience: timede
 
 async def examples(connection: AsyncConnection, rule: Invariant, within: Window) -> list[str]:
     """Return some examples that break the rule."""
-    rows = await connection.execute(_prepared(rule.query), _arguments(rule.query, within))
+    rows = await connection.execute(_prepare(rule.query), _arguments(rule.query, within))
     return [str(row[0]) for row in rows]
 
 
-def _prepared(query: str) -> TextClause:
+def _prepare(query: str) -> TextClause:
     times = [bindparam(name, type_=UtcTime()) for name in ("now", "overdue", "since") if f":{name}" in query]
     counts = [bindparam(name, type_=BigInteger()) for name in ("scanned", "examples") if f":{name}" in query]
     return text(query).bindparams(*times, *counts)

@@ -29,7 +29,7 @@ MOST_COUNTED = 10_000
 # The newest events, by which the items of running executions are counted.
 MOST_EVENTS = 5_000
 _MOST_FAILED = 50
-_LOOKED_THROUGH = 500
+_MOST_SEARCHED = 500
 _MINUTE = timedelta(minutes=1)
 _FACT = "freshness"
 
@@ -54,8 +54,8 @@ class _Measured(Struct, frozen=True, kw_only=True):
     sources: list[SourceFreshness]
 
 
-class Glance:
-    """Reads the resources of an overview."""
+class OverviewReader:
+    """Reads the parts of an overview."""
 
     def __init__(self, database: Database, clock: Clock, fleet: FleetRepository, staleness: Staleness) -> None:
         self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
@@ -64,15 +64,15 @@ class Glance:
         """Return running, waiting and failed executions."""
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
-            counts = (await connection.execute(counting(now))).one()
+            counts = (await connection.execute(count_query(now))).one()
             return Executions(
                 at=now,
                 running_count=counts.running,
-                running=await _running(connection),
+                running=await _read_running(connection),
                 waiting_count=counts.waiting,
-                waiting=await _waiting(connection),
+                waiting=await _read_waiting(connection),
                 dead_letters=counts.dead,
-                failed=await _failed(connection),
+                failed=await _read_failed(connection),
                 kept_last_minute=counts.kept,
             )
 
@@ -91,14 +91,14 @@ class Glance:
         await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
 
 
-def counting(now: datetime) -> Select[Any]:
+def count_query(now: datetime) -> Select[Any]:
     """Return the query that counts executions by state, up to a bound."""
 
-    def counted(rows: Select[Any]) -> Any:
+    def count_of(rows: Select[Any]) -> Any:
         return select(func.count()).select_from(rows.subquery()).scalar_subquery()
 
     def of(state: State) -> Any:
-        return counted(
+        return count_of(
             select(_e.execution_id).where(_e.state == literal(state, literal_execute=True)).limit(MOST_COUNTED)
         )
 
@@ -116,7 +116,7 @@ def _recent() -> Any:
     return select(outbox.c.stream, outbox.c.created_at).order_by(outbox.c.seq.desc()).limit(MOST_EVENTS).subquery()
 
 
-def running() -> Select[Any]:
+def running_query() -> Select[Any]:
     """Return the query of running executions, the longest first."""
     tables = job_executions.outerjoin(jobs, jobs.c.job_id == _e.job_id).outerjoin(
         watermarks, watermarks.c.stream == JOB_STREAM
@@ -136,28 +136,28 @@ def running() -> Select[Any]:
     )
 
 
-def keeping(starts: Mapping[str, datetime]) -> Select[Any]:
+def kept_query(starts: Mapping[str, datetime]) -> Select[Any]:
     """Return the query that counts the newest events of each stream since its start."""
     recent = _recent()
     since = case(starts, value=recent.c.stream)
     mine = and_(recent.c.stream.in_(starts), recent.c.created_at >= since)
-    counts = select(recent.c.stream, func.count().label("kept"), func.min(recent.c.created_at).label("first"))
+    counts = select(recent.c.stream, func.count().label("kept"))
     return counts.where(mine).group_by(recent.c.stream)
 
 
-async def _running(connection: AsyncConnection) -> list[Running]:
-    rows = (await connection.execute(running())).all()
+async def _read_running(connection: AsyncConnection) -> list[Running]:
+    rows = (await connection.execute(running_query())).all()
     starts = {row.stream: row.started_at for row in rows if row.stream is not None and row.started_at is not None}
     kept: dict[str, int] = {}
-    looked_from = None
+    counted_from = None
     if starts:
-        kept = {row.stream: row.kept for row in await connection.execute(keeping(starts))}
+        kept = {row.stream: row.kept for row in await connection.execute(kept_query(starts))}
         edge = select(outbox.c.created_at).order_by(outbox.c.seq.desc()).offset(MOST_EVENTS).limit(1)
-        looked_from = (await connection.execute(edge)).scalar()
-    return [_run(row, kept.get(row.stream, 0), looked_from) for row in rows]
+        counted_from = (await connection.execute(edge)).scalar()
+    return [_run(row, kept.get(row.stream, 0), counted_from) for row in rows]
 
 
-def _run(row: Any, kept: int, looked_from: datetime | None) -> Running:
+def _run(row: Any, kept: int, counted_from: datetime | None) -> Running:
     started = row.started_at
     has_kept = row.moved_at is not None and started is not None and row.moved_at >= started
     return Running(
@@ -169,12 +169,12 @@ def _run(row: Any, kept: int, looked_from: datetime | None) -> Running:
         trigger=row.trigger,
         started_at=started,
         kept=row.before + kept,
-        is_least=looked_from is not None and started is not None and looked_from > started,
+        is_least=counted_from is not None and started is not None and counted_from > started,
         kept_at=row.moved_at if has_kept else None,
     )
 
 
-def waiting(*, for_a_time: bool) -> Select[Any]:
+def waiting_query(*, for_a_time: bool) -> Select[Any]:
     """Return the query of executions that wait for a time, soonest first, or for something else."""
     columns = (_e.execution_id, _e.job_name, _e.not_before.label("until"), _e.hold, _e.reason)
     query = select(*columns).where(_e.state == literal(State.WAITING, literal_execute=True))
@@ -183,30 +183,30 @@ def waiting(*, for_a_time: bool) -> Select[Any]:
     return query.where(_e.not_before.is_not(None)).order_by(_e.not_before).limit(MOST_SHOWN)
 
 
-async def _waiting(connection: AsyncConnection) -> list[Waiting]:
+async def _read_waiting(connection: AsyncConnection) -> list[Waiting]:
     found = [
         Waiting(**{**row, "hold": None if row["hold"] is None else Hold(row["hold"])})
         for for_a_time in (True, False)
-        for row in (await connection.execute(waiting(for_a_time=for_a_time))).mappings()
+        for row in (await connection.execute(waiting_query(for_a_time=for_a_time))).mappings()
     ]
     return found[:MOST_SHOWN]
 
 
-def dead() -> Select[Any]:
+def dead_query() -> Select[Any]:
     """Return the query of the last dead executions."""
     columns = (_e.execution_id, _e.job_name, _e.completed_at.label("at"), _e.state, _e.error_message.label("error"))
     query = select(*columns).where(_e.state == literal(State.DEAD, literal_execute=True))
     return query.order_by(_e.completed_at.desc()).limit(_MOST_FAILED)
 
 
-def retried() -> Select[Any]:
+def retried_query() -> Select[Any]:
     """Return the query of failed executions that are tried again, among the next ones."""
     names = ("execution_id", "job_name", "started_at", "state", "error_message")
     some = (
         select(*(_e[name] for name in names))
         .where(_e.state == literal(State.WAITING, literal_execute=True), _e.not_before.is_not(None))
         .order_by(_e.not_before)
-        .limit(_LOOKED_THROUGH)
+        .limit(_MOST_SEARCHED)
         .subquery()
     )
     columns = (some.c.execution_id, some.c.job_name, some.c.started_at.label("at"), some.c.state)
@@ -215,10 +215,10 @@ def retried() -> Select[Any]:
     return query.order_by(some.c.started_at.desc()).limit(_MOST_FAILED)
 
 
-async def _failed(connection: AsyncConnection) -> list[Failed]:
+async def _read_failed(connection: AsyncConnection) -> list[Failed]:
     rows = [
         Failed(**{**row, "state": State(row["state"]), "error": row["error"] or ""})
-        for query in (dead(), retried())
+        for query in (dead_query(), retried_query())
         for row in (await connection.execute(query)).mappings()
     ]
     return sorted(rows, key=lambda row: row.at, reverse=True)[:_MOST_FAILED]

@@ -110,7 +110,7 @@ class StreamOperations:
     @Derived
     async def set_watermark(self, stream: str, value: Mapping[str, Any]) -> StreamState:
         """Set a watermark, and return it."""
-        return _moved(await self.move_watermark(stream, value))
+        return _state_of(await self.move_watermark(stream, value))
 
     @delete("/watermarks/{stream}", role="operate", tag=_TAG, operation_id="reset_watermark")
     async def clear_watermark(self, stream: StreamName, *, dry_run: DryRun = False) -> WatermarkMoved:
@@ -119,7 +119,7 @@ class StreamOperations:
     @Derived
     async def reset_watermark(self, stream: str) -> StreamState:
         """Reset a watermark, and return it."""
-        return _moved(await self.clear_watermark(stream))
+        return _state_of(await self.clear_watermark(stream))
 
     @get("/streams", tag=_TAG, operation_id="list_streams_of_items")
     async def streams(
@@ -198,6 +198,6 @@ class StreamOperations:
         return (await self.events(limit=1)).last_position
 
 
-def _moved(moved: WatermarkMoved) -> StreamState:
+def _state_of(moved: WatermarkMoved) -> StreamState:
     assert moved.watermark is not None
     return moved.watermark

@@ -13,7 +13,7 @@ from floodmark.inbound.intake import build_intake
 from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.observability.events import DepthMeasured, SchedulerStarted
-from floodmark.operations.overview import Glance
+from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.cleanup import Cleanup
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
@@ -76,7 +76,9 @@ class SchedulerRole:
         self._intake = build_intake(resources)
         self._measure_at = 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
-        self._glance = Glance(resources.database, resources.clock, self._fleet, resources.repositories.staleness)
+        self._overview = OverviewReader(
+            resources.database, resources.clock, self._fleet, resources.repositories.staleness
+        )
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -189,7 +191,7 @@ class SchedulerRole:
         if self.leader.is_leader:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
-            await self._glance.measure()
+            await self._overview.measure()
 
 
 def death_watch(resources: Resources) -> DeathWatch:

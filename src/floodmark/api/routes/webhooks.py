@@ -206,7 +206,7 @@ def _webhooks(request: Request) -> Webhooks:
 
 
 @asynccontextmanager
-async def flushing(app: FastAPI) -> AsyncIterator[None]:
+async def flush_refusals(app: FastAPI) -> AsyncIterator[None]:
     """Write the counts of refused webhooks every few seconds while the block runs, and once at its end."""
     resources = app.state.resources
     if resources is None:

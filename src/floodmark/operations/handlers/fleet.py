@@ -14,7 +14,7 @@ from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.doctor import doctor_of
 from floodmark.operations.fleet import FleetOperations, InstallationOperations
 from floodmark.operations.health import health_details, scheduler_status
-from floodmark.operations.overview import MOST_SHOWN, Glance
+from floodmark.operations.overview import MOST_SHOWN, OverviewReader
 
 from .base import Handlers
 
@@ -60,9 +60,9 @@ class FleetHandlers(FleetOperations, Handlers):
 
     async def overview(self) -> Overview:
         repositories = self.store
-        glance = Glance(self.resources.database, self.resources.clock, self.store.fleet, repositories.staleness)
-        executions, depth = await glance.executions(), await self._depth()
-        freshness, measured_at = await glance.freshness()
+        reader = OverviewReader(self.resources.database, self.resources.clock, self.store.fleet, repositories.staleness)
+        executions, depth = await reader.executions(), await self._depth()
+        freshness, measured_at = await reader.freshness()
         tick, now = await self.store.fleet.last_tick_and_now()
         breakers = await repositories.breakers.page(limit=MOST_SHOWN)
         return Overview(
