@@ -23,7 +23,7 @@ from floodmark.security.masking import mask_answer
 from floodmark.store.port import Event
 from floodmark.wiring.resources import Resources
 
-from .watching import Watching
+from .changed_executions import changed_executions
 
 Kind = Literal["execution", "item", "limit", "breaker", "worker"]
 KINDS: tuple[Kind, ...] = ("execution", "item", "limit", "breaker", "worker")
@@ -88,7 +88,7 @@ class Live:
     def __init__(self, resources: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._operations = LocalOperations(resources, Actor(who="live", via="api"))
         self._log = resources.repositories.events
-        self._watching = Watching(resources.database, resources.clock)
+        self._database, self._clock = resources.database, resources.clock
         self._look_seconds = look_seconds
         self._listeners: set[LiveListener] = set()
         self._poller: asyncio.Task[None] | None = None
@@ -218,7 +218,7 @@ class Live:
     async def _execution_changes(self) -> list[Message]:
         before = self._seen.get("execution", {})
         under_way = [execution_id for execution_id, row in before.items() if row.state not in ENDED]
-        rows = await self._watching.executions(under_way)
+        rows = await changed_executions(self._database, self._clock, under_way)
         # A renewed lease is not a change.
         found = {row.execution_id: (replace(row, lease_until=None), execution_shape(row)) for row in rows}
         return self._changes("execution", found)
