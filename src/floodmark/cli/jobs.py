@@ -1,5 +1,6 @@
 """List, show, pause, resume, cancel and delete jobs."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -75,14 +76,18 @@ def ls(
         return print_json([job_shape(job) for job in found])
     if not found:
         return _print_none(cli, is_filtered=any(value is not None for value in (*wanted.values(), after)))
+    _print_jobs(cli, found)
+    if len(found) == limit:
+        cli.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
+    return None
+
+
+def _print_jobs(cli: CliContext, found: Sequence[Job]) -> None:
     now = datetime.now(UTC)
     is_narrow = cli.out.width < _WIDE
     next_run = "next run" if is_narrow else f"next run ({now.astimezone():%Z})"
     rows = (_row(job, now, is_narrow=is_narrow) for job in found)
     cli.out.print(table("name", "source", "when", next_run, "last run", "state", rows=rows, one_line=True))
-    if len(found) == limit:
-        cli.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
-    return None
 
 
 def _print_none(cli: CliContext, *, is_filtered: bool) -> None:

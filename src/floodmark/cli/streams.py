@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -156,6 +156,16 @@ def items(
         return print_json(found)
     if not found:
         return cli.out.print("No items.")
+    _print_items(cli, found)
+    if key is None and len(found) == limit and count > limit:
+        how = "--before" if after is None else "--after"
+        more = f"floodmark items {plain(stream)} {how} {plain(found[-1].key)}"
+        more += "" if since is None else f" --since {plain(since)}"
+        cli.note(f"[dim]{counted(count, 'item')} in total. More: {more}[/]")
+    return None
+
+
+def _print_items(cli: CliContext, found: Sequence[StoredItem]) -> None:
     now = datetime.now(UTC)
     rows = [
         [
@@ -168,12 +178,6 @@ def items(
         for item in found
     ]
     cli.out.print(table("key", "revision", "created", "collected", "data", rows=rows, right=("revision",)))
-    if key is None and len(found) == limit and count > limit:
-        how = "--before" if after is None else "--after"
-        more = f"floodmark items {plain(stream)} {how} {plain(found[-1].key)}"
-        more += "" if since is None else f" --since {plain(since)}"
-        cli.note(f"[dim]{counted(count, 'item')} in total. More: {more}[/]")
-    return None
 
 
 def events(
