@@ -11,7 +11,7 @@ from the time that one step may take:
 
 import asyncio
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,9 +39,6 @@ _STATEMENT_SHARE, _LOCK_SHARE, _IDLE_SHARE = 0.9, 0.8, 0.6
 _CLOSE_SECONDS = 1.0
 # A timer that fires this late shows that the process itself was stalled. It then gets a moment to read its sockets.
 _STALLED_SECONDS, _READING_SECONDS = 0.1, 0.25
-# Types with smaller numbers are part of PostgreSQL and the same on every server.
-_FIRST_OID_OF_USERS = 16384
-_BUILT_IN_TYPES: dict[frozenset[int], Any] = {}
 
 
 class Deadline:
@@ -67,23 +64,6 @@ class Deadline:
             self._timer = self._loop.call_later(_READING_SECONDS, self._act)
 
 
-class _TypeCachingConnection(asyncpg.Connection):
-    """Asks for the description of built-in types once per process.
-
-    asyncpg asks once per connection about every array type that a statement uses, such as `bigint[]`. The query takes
-    10 ms of the server's CPU. If asyncpg renames the method, the connection asks as often as before.
-    """
-
-    async def _introspect_types(self, typeoids: Collection[int], timeout: float) -> Any:
-        key = frozenset(typeoids)
-        if key not in _BUILT_IN_TYPES:
-            found = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]  # not in the stubs
-            if max(key) >= _FIRST_OID_OF_USERS:
-                return found
-            _BUILT_IN_TYPES[key] = found
-        return _BUILT_IN_TYPES[key]
-
-
 class PostgresConnector:
     """Opens the connections of one process, and knows which of them are idle."""
 
@@ -101,10 +81,12 @@ class PostgresConnector:
 
         `each`: the time limit applies to every statement. Without it the caller limits the time.
         """
+        from .postgres_types import TypeCachingConnection  # noqa: PLC0415 - imports asyncpg, which SQLite does not need
+
         limit = (work or self.step).total_seconds()
         connection: Connection = await asyncpg.connect(
             self._dsn,
-            connection_class=_TypeCachingConnection,
+            connection_class=TypeCachingConnection,
             timeout=self.step.total_seconds(),
             command_timeout=limit if each else None,
             server_settings=_server_settings(limit, self.step.total_seconds()) | dict(settings or {}),
