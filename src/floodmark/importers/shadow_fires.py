@@ -27,13 +27,12 @@ from sqlalchemy import (
 from sqlalchemy.types import NullType
 
 from floodmark.errors import InvalidInput
-from floodmark.model.clock import Clock
 from floodmark.model.execution import State
 from floodmark.model.handover import OUR_RECORD, OldRunsTable
 from floodmark.model.job import SCHEDULER_VERSION, Job
-from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.jobs import JOB_ROWS
+from floodmark.store.repository import Repository
 from floodmark.store.rows import job_from_row
 from floodmark.store.tables import facts, job_executions, jobs
 from floodmark.store.types import from_text
@@ -54,11 +53,8 @@ class Shadowing(Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-class ShadowFires:
+class ShadowFires(Repository):
     """The repository of the shadow."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
 
     async def now(self) -> datetime:
         """Return the time by which jobs are fired."""
@@ -67,8 +63,7 @@ class ShadowFires:
 
     async def status(self) -> Shadowing | None:
         """Return the progress; None while the shadow is off."""
-        async with self._database.reading() as connection:
-            found = (await connection.execute(select(facts.c.value).where(facts.c.name == _FACT))).scalar()
+        found = await self._database.fetch_value(select(facts.c.value).where(facts.c.name == _FACT))
         return None if found is None else msgspec.convert(found, Shadowing)
 
     async def counts(self) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
+from floodmark.store.repository import Repository
 from floodmark.store.tables import job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers
@@ -117,11 +118,12 @@ class _Part(Struct):
         )
 
 
-class Deliveries:
+class Deliveries(Repository):
     """Turns deliveries into executions, each once."""
 
     def __init__(self, database: Database, clock: Clock, *, patience: timedelta) -> None:
-        self._database, self._clock, self._patience = database, clock, patience
+        super().__init__(database, clock)
+        self._patience = patience
 
     async def take(
         self,
@@ -174,17 +176,15 @@ class Deliveries:
         """Return the id of the delivery that a trigger took last."""
         cell = trigger_deliveries.c
         query = select(cell.delivery_id).where(cell.trigger_id == scope).order_by(cell.received_at.desc()).limit(1)
-        async with self._database.reading() as connection:
-            found: str | None = (await connection.execute(query)).scalar()
-            return found
+        found: str | None = await self._database.fetch_value(query)
+        return found
 
     async def _refuse_replayed(self, shots: Sequence[Shot], signature: str, delivery_id: str) -> None:
         """Refuse without writing: a repeated webhook of somebody else must not take the write lock."""
         cell, scopes = trigger_deliveries.c, [shot.scope for shot in shots if shot.is_registered]
         same = (cell.trigger_id.in_(scopes), cell.signature == signature, cell.delivery_id != delivery_id)
-        async with self._database.reading() as connection:
-            if (await connection.execute(select(cell.delivery_id).where(*same).limit(1))).scalar() is not None:
-                raise _replayed()
+        if await self._database.fetch_value(select(cell.delivery_id).where(*same).limit(1)) is not None:
+            raise _replayed()
 
     async def _begin(self, connection: AsyncConnection, shot: Shot, row: Mapping[str, Any]) -> _Part:
         """Claim the delivery for one trigger."""

@@ -14,6 +14,7 @@ from floodmark.model.execution import State
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
+from floodmark.store.repository import Repository
 from floodmark.store.staleness import StaleJob, Staleness
 from floodmark.store.tables import facts, job_executions, jobs
 
@@ -22,11 +23,12 @@ _FACT = "notifying"
 _e = job_executions.c
 
 
-class TroubleRepository:
+class TroubleRepository(Repository):
     """Reads problems, and stores the state of the notifier."""
 
     def __init__(self, database: Database, clock: Clock, staleness: Staleness) -> None:
-        self._database, self._clock, self._staleness = database, clock, staleness
+        super().__init__(database, clock)
+        self._staleness = staleness
 
     async def now(self) -> datetime:
         """Return the time of the clock that dates dead letters."""
@@ -44,9 +46,8 @@ class TroubleRepository:
     async def parked_accounts(self) -> list[tuple[str, str]]:
         """Return the accounts that cannot be used, each with the reason."""
         query = select(accounts.c.name, accounts.c.reason).where(accounts.c.state == "parked")
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(accounts.c.updated_at).limit(MOST_AT_ONCE))
-            return [(row.name, row.reason or "") for row in rows]
+        rows = await self._database.fetch(query.order_by(accounts.c.updated_at).limit(MOST_AT_ONCE))
+        return [(row["name"], row["reason"] or "") for row in rows]
 
     async def stale_jobs(self) -> list[StaleJob]:
         """Return stale jobs, the longest unchecked first."""
@@ -64,8 +65,7 @@ class TroubleRepository:
 
     async def load_state(self) -> Any:
         """Return the stored state; None before the first one."""
-        async with self._database.reading() as connection:
-            return (await connection.execute(select(facts.c.value).where(facts.c.name == _FACT))).scalar()
+        return await self._database.fetch_value(select(facts.c.value).where(facts.c.name == _FACT))
 
     async def store_state(self, value: dict[str, Any]) -> bool:
         """Store the state if its `turn` is higher than the stored one; False if another leader has stored it."""
