@@ -177,7 +177,7 @@ class Floodmark:
         async with open_resources(
             self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
         ) as resources:
-            await resources.repositories.jobs.declare_all(_in_order(self._declared))
+            await resources.repositories.jobs.declare_all(_sort_by_dependency(self._declared))
             yield resources
 
     @property
@@ -237,7 +237,7 @@ class Floodmark:
                 self.open(waits=True) as resources,
                 push_metrics(self.settings, resources.name, resources.metrics.render, resources.events),
                 self.opened_sources(resources) as sources,
-                _stopped_by_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
+                _stop_on_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
                 installation = Installation(
                     resources.redis, resources.repositories.fleet, resources.events, resources.settings
@@ -248,8 +248,8 @@ class Floodmark:
                 fires = scheduler and self.settings.scheduler_v2_enabled
                 if scheduler and not fires:
                     structlog.get_logger().warning("schedules are not fired: SCHEDULER_V2_ENABLED is false")
-                roles = _roles(resources, sources, scheduler=fires, worker=worker)
-                serving = await self._serving(resources, port, scheduler=scheduler, worker=worker)
+                roles = _make_roles(resources, sources, scheduler=fires, worker=worker)
+                serving = await self._server(resources, port, scheduler=scheduler, worker=worker)
                 async with serving as server, installation.guarded(stop):
                     for role in roles:
                         await role.announce()
@@ -259,7 +259,7 @@ class Floodmark:
         finally:
             watchdog.disarm()
 
-    async def _serving(self, resources: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
+    async def _server(self, resources: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Slow to import, and most commands that import this module serve nothing.
         from .api.health import health_app  # noqa: PLC0415
         from .api.server import HttpServer  # noqa: PLC0415
@@ -283,7 +283,7 @@ class Floodmark:
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 
-def _roles(
+def _make_roles(
     resources: Resources, sources: Mapping[str, Source], *, scheduler: bool, worker: bool
 ) -> "list[SchedulerRole | WorkerRole | ApiRole]":
     """Return the roles of the process; without scheduler and worker it serves the API."""
@@ -299,7 +299,7 @@ def _roles(
     return roles or [ApiRole(resources)]
 
 
-def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
+def _sort_by_dependency(declared: Sequence[JobSpec]) -> list[JobSpec]:
     """Return the collectors with dependencies first, independent of their order in the code."""
     by_name = {spec.name: spec for spec in declared}
     waits_for = {name: [other for other in spec.depends_on if other in by_name] for name, spec in by_name.items()}
@@ -313,7 +313,7 @@ def _in_order(declared: Sequence[JobSpec]) -> list[JobSpec]:
 
 
 @asynccontextmanager
-async def _stopped_by_signals(
+async def _stop_on_signals(
     stop: asyncio.Event, seconds: float | None, stopping: Callable[[], object]
 ) -> AsyncIterator[None]:
     with eventloop.stopped_by_signals(stop, seconds, stopping=stopping):

@@ -13,7 +13,7 @@ from floodmark.model.outcome import Snooze
 from floodmark.observability.events import BreakerMoved, Events
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import CallKey
-from floodmark.rules.breaker import Breaker, BreakerState, Thresholds, admitted, failed
+from floodmark.rules.breaker import Breaker, BreakerState, Thresholds, admit_call, record_failure
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.testing.eventually import eventually
@@ -34,7 +34,7 @@ def breakers(database: AnyDatabase) -> Breakers:
 
 async def fail(breakers: Breakers, times: int = 1, key: str = KEY.scope) -> None:
     for _ in range(times):
-        await breakers.change(key, lambda b, now: failed(b, now, USUAL, reason="OSError\0"))
+        await breakers.change(key, lambda b, now: record_failure(b, now, USUAL, reason="OSError\0"))
 
 
 async def test_one_that_nobody_wrote_is_closed(breakers: Breakers) -> None:
@@ -72,7 +72,7 @@ async def test_of_many_that_ask_at_once_one_may_probe(breakers: Breakers) -> Non
     await breakers.change(
         KEY.scope, lambda b, now: Breaker(state=b.state, open_until=now - timedelta(seconds=1), trips=b.trips)
     )
-    asked = [breakers.change(KEY.scope, lambda b, now: admitted(b, now, USUAL)) for _ in range(8)]
+    asked = [breakers.change(KEY.scope, lambda b, now: admit_call(b, now, USUAL)) for _ in range(8)]
     moved = await asyncio.gather(*asked)
     assert sum(m.before.probe_until != m.after.probe_until for m in moved) == 1
 

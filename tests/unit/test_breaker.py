@@ -11,12 +11,12 @@ from floodmark.rules.breaker import (
     Breaker,
     BreakerState,
     Thresholds,
-    admitted,
-    closed,
-    failed,
+    admit_call,
+    close_breaker,
+    record_failure,
+    record_success,
     refused_until,
-    released,
-    succeeded,
+    release_probe,
 )
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def at(seconds: float) -> datetime:
 def after_failures(*moments: float, thresholds: Thresholds = USUAL, breaker: Breaker | None = None) -> Breaker:
     breaker = breaker or Breaker()
     for moment in moments:
-        breaker = failed(breaker, at(moment), thresholds, reason="TimeoutError")
+        breaker = record_failure(breaker, at(moment), thresholds, reason="TimeoutError")
     return breaker
 
 
@@ -54,57 +54,57 @@ def test_failures_older_than_the_window_do_not_count() -> None:
 @pytest.mark.spec("V5")
 def test_without_a_window_failures_count_as_long_as_they_come_in_a_row() -> None:
     assert after_failures(0, 1000, 2000, thresholds=IN_A_ROW).state is BreakerState.OPEN
-    answered = succeeded(after_failures(0, 1, thresholds=IN_A_ROW), IN_A_ROW)
+    answered = record_success(after_failures(0, 1, thresholds=IN_A_ROW), IN_A_ROW)
     assert after_failures(2, 3, thresholds=IN_A_ROW, breaker=answered).state is BreakerState.CLOSED
 
 
 def test_within_a_window_an_answer_does_not_excuse_the_failures_around_it() -> None:
-    flickering = succeeded(after_failures(0, 1, 2, 3), USUAL)
+    flickering = record_success(after_failures(0, 1, 2, 3), USUAL)
     assert after_failures(4, breaker=flickering).state is BreakerState.OPEN
 
 
 @pytest.mark.spec("F2")
 def test_after_the_pause_one_call_probes_and_the_others_wait() -> None:
     opened = after_failures(0, 0, 0, 0, 0)
-    probing = admitted(opened, at(60), USUAL)
+    probing = admit_call(opened, at(60), USUAL)
     assert (probing.state, probing.probe_until) == (BreakerState.HALF_OPEN, at(120))
-    assert admitted(probing, at(61), USUAL) == probing
+    assert admit_call(probing, at(61), USUAL) == probing
     assert refused_until(probing, at(61)) == at(66)
 
 
 @pytest.mark.spec("F2")
 def test_a_probe_that_is_answered_closes_it_and_one_that_fails_opens_it_again() -> None:
-    probing = admitted(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
-    assert succeeded(probing, USUAL, ticket=probing.probe_until) == Breaker(trips=1)
-    again = failed(probing, at(61), USUAL, reason="OSError", ticket=probing.probe_until)
+    probing = admit_call(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
+    assert record_success(probing, USUAL, ticket=probing.probe_until) == Breaker(trips=1)
+    again = record_failure(probing, at(61), USUAL, reason="OSError", ticket=probing.probe_until)
     assert (again.state, again.open_until, again.trips) == (BreakerState.OPEN, at(121), 2)
 
 
 def test_calls_begun_before_it_opened_change_nothing() -> None:
     opened = after_failures(0, 0, 0, 0, 0)
-    probing = admitted(opened, at(60), USUAL)
+    probing = admit_call(opened, at(60), USUAL)
     for breaker in (opened, probing):
-        assert failed(breaker, at(61), USUAL, reason="late") == breaker
-        assert succeeded(breaker, USUAL) == breaker
+        assert record_failure(breaker, at(61), USUAL, reason="late") == breaker
+        assert record_success(breaker, USUAL) == breaker
 
 
 def test_a_probe_that_never_reports_back_is_forgotten_and_its_word_no_longer_counts() -> None:
-    first = admitted(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
-    second = admitted(first, at(120), USUAL)
+    first = admit_call(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
+    second = admit_call(first, at(120), USUAL)
     assert second.probe_until == at(180)
-    assert failed(second, at(121), USUAL, reason="late", ticket=first.probe_until) == second
-    assert succeeded(second, USUAL, ticket=first.probe_until) == second
+    assert record_failure(second, at(121), USUAL, reason="late", ticket=first.probe_until) == second
+    assert record_success(second, USUAL, ticket=first.probe_until) == second
 
 
 def test_a_probe_that_was_broken_off_lets_the_next_one_in_at_once() -> None:
-    probing = admitted(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
-    free = released(probing, ticket=probing.probe_until)
+    probing = admit_call(after_failures(0, 0, 0, 0, 0), at(60), USUAL)
+    free = release_probe(probing, ticket=probing.probe_until)
     assert refused_until(free, at(61)) is None
-    assert admitted(free, at(61), USUAL).probe_until == at(121)
+    assert admit_call(free, at(61), USUAL).probe_until == at(121)
 
 
 def test_closing_it_by_hand_holds_nothing_against_it_but_keeps_the_count() -> None:
-    assert closed(after_failures(0, 0, 0, 0, 0)) == Breaker(trips=1)
+    assert close_breaker(after_failures(0, 0, 0, 0, 0)) == Breaker(trips=1)
 
 
 @pytest.mark.spec("F2")
@@ -119,7 +119,7 @@ def test_it_opens_exactly_when_enough_failures_fall_into_one_window(
     thresholds = Thresholds(failures=threshold, window=timedelta(seconds=window))
     breaker, seen = Breaker(), list[datetime]()
     for moment in map(at, moments):
-        breaker = failed(breaker, moment, thresholds, reason="x")
+        breaker = record_failure(breaker, moment, thresholds, reason="x")
         seen.append(moment)
         within = [m for m in seen if m > moment - timedelta(seconds=window)]
         assert (breaker.state is BreakerState.OPEN) == (len(within) >= threshold)
@@ -145,7 +145,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def a_call_begins(self) -> None:
         before = self.breaker
-        self.breaker = admitted(before, self.now, self.thresholds)
+        self.breaker = admit_call(before, self.now, self.thresholds)
         if self.breaker.state is BreakerState.CLOSED:
             self.calls.append(None)
         elif self.breaker.probe_until != before.probe_until:
@@ -160,11 +160,11 @@ class AnyHistory(RuleBasedStateMachine):
         ticket = self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
         before = self.breaker
         if end == "well":
-            self.breaker = succeeded(before, self.thresholds, ticket=ticket)
+            self.breaker = record_success(before, self.thresholds, ticket=ticket)
         elif end == "badly":
-            self.breaker = failed(before, self.now, self.thresholds, reason="x", ticket=ticket)
+            self.breaker = record_failure(before, self.now, self.thresholds, reason="x", ticket=ticket)
         elif end == "broken off":
-            self.breaker = released(before, ticket=ticket)
+            self.breaker = release_probe(before, ticket=ticket)
         else:
             # It is known to be lost only by its time.
             self.now = max(self.now, ticket or self.now)

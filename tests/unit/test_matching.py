@@ -12,7 +12,7 @@ from floodmark.triggers.matching import (
     PathVariables,
     channel_matches,
     check_params,
-    chosen,
+    choose_params,
     is_glob,
     path_pattern,
     segments,
@@ -139,7 +139,7 @@ def test_params_are_taken_from_path_body_and_channel() -> None:
         "into_text": "body.article.title.x",
         "channel": "channel",
     }
-    assert chosen(wanted, variables) == {
+    assert choose_params(wanted, variables) == {
         "source": "42",
         "same": "42",
         "whole": "/sources/42/crawl",

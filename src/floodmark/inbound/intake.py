@@ -18,7 +18,7 @@ from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
 from floodmark.sources.validation import Validation
-from floodmark.triggers.matching import PathVariables, channel_matches, chosen, is_glob, path_pattern, segments
+from floodmark.triggers.matching import PathVariables, channel_matches, choose_params, is_glob, path_pattern, segments
 from floodmark.wiring.resources import Resources
 
 from .deliveries import Deliveries, JobGroup, Shot, Taken
@@ -190,9 +190,9 @@ def params_of(pattern: str, mapping: Mapping[str, str], arrival: Arrival) -> dic
     """Return the params of the executions. Without a mapping: the named segments of a path, or the whole message."""
     variables = variables_of(pattern, arrival) or {}
     if arrival.kind == "webhook":
-        found = variables["path"].named | chosen(mapping, variables)
+        found = variables["path"].named | choose_params(mapping, variables)
     elif mapping:
-        found = chosen(mapping, variables)
+        found = choose_params(mapping, variables)
     else:
         found = arrival.body if isinstance(arrival.body, dict) else {"message": arrival.body}
     cleaned: dict[str, Any] = clean(found)

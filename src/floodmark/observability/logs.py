@@ -189,7 +189,7 @@ class JsonLines:
     def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
         """Return the line of an event."""
         line = {"timestamp": self._now(), "level": level}
-        line.update(_cleaned(event))
+        line.update(_clean_fields(event))
         text = self._encode(line).decode()
         if text.isascii() and "\x7f" not in text:
             return text
@@ -217,7 +217,7 @@ def console_lines(*, colors: bool) -> Render:
 
     def render(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
         line = {"timestamp": datetime.now().astimezone().strftime("%H:%M:%S"), "level": level}
-        for key, value in _cleaned(event).items():
+        for key, value in _clean_fields(event).items():
             unsafe = _UNSAFE_IN_BLOCK if key == "exception" else _UNSAFE
             line[key] = unsafe.sub(_escape, value) if isinstance(value, str) else value
         return renderer(logger, level, line)
@@ -225,7 +225,7 @@ def console_lines(*, colors: bool) -> Render:
     return render
 
 
-def _cleaned(event: MutableMapping[str, Any]) -> dict[str, Any]:
+def _clean_fields(event: MutableMapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an event as plain, masked values, its text first."""
     trouble = event.pop("exc_info", None)
     line = {"event": _clean_text(str(event.pop("event", "")))}
@@ -269,9 +269,9 @@ def _to_text(value: Any) -> str:
 
 def _clean_text(text: str) -> str:
     if len(text) <= FIELD_LIMIT:
-        return _encodable(mask_text(text))
+        return _make_encodable(mask_text(text))
     # Masked before the cut: a password that the cut splits would not be recognised.
-    masked = _encodable(mask_text(text[: 2 * FIELD_LIMIT]))
+    masked = _make_encodable(mask_text(text[: 2 * FIELD_LIMIT]))
     return f"{masked[:FIELD_LIMIT]}… ({len(text)} characters)"
 
 
@@ -281,10 +281,10 @@ def _clean_traceback(trouble: Any) -> str:
     if error is None:
         return ""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return _encodable(mask_text(text[-2 * FIELD_LIMIT :]))[-FIELD_LIMIT:]
+    return _make_encodable(mask_text(text[-2 * FIELD_LIMIT :]))[-FIELD_LIMIT:]
 
 
-def _encodable(text: str) -> str:
+def _make_encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -317,18 +317,18 @@ class LogListener:
                 for event_type, text in texts.items():
                     events.listen(event_type, partial(self._write, level, text))
         if self._log.is_enabled_for(logging.DEBUG):
-            events.listen(ExecutionsFired, self._fired)
-        events.listen(BreakerMoved, self._moved)
-        events.listen(MetricsPushed, self._pushed)
+            events.listen(ExecutionsFired, self._log_fired)
+        events.listen(BreakerMoved, self._log_breaker)
+        events.listen(MetricsPushed, self._log_push)
         if self._log.is_enabled_for(logging.INFO):
-            events.listen(ExecutionSettled, self._settled)
+            events.listen(ExecutionSettled, self._log_settled)
         elif self._log.is_enabled_for(logging.ERROR):
-            events.listen(ExecutionSettled, self._settled_badly)
+            events.listen(ExecutionSettled, self._log_failed)
 
     def _write(self, level: int, text: str, event: InternalEvent) -> None:
         self._log.log(level, text, **_fields(event))
 
-    def _fired(self, event: ExecutionsFired) -> None:
+    def _log_fired(self, event: ExecutionsFired) -> None:
         self._log.debug(
             "executions fired",
             schedule_type=event.schedule_type,
@@ -337,13 +337,13 @@ class LogListener:
             latest_seconds=round(max(event.lateness), 3),
         )
 
-    def _moved(self, event: BreakerMoved) -> None:
+    def _log_breaker(self, event: BreakerMoved) -> None:
         # The process that moved it logs the reason; others only log at debug that they noticed.
         log = self._log.debug if event.elsewhere else self._log.info if event.state != "open" else self._log.warning
         fields = {"key": event.domain, "state": event.state, "reason": event.reason}
         log("breaker moved", **{name: value for name, value in fields.items() if value is not None})
 
-    def _pushed(self, event: MetricsPushed) -> None:
+    def _log_push(self, event: MetricsPushed) -> None:
         """Log only the first failure and the recovery, because there is a push every few seconds."""
         has_failed, self._push_failed = self._push_failed, event.error is not None
         if event.error is not None and not has_failed:
@@ -351,7 +351,7 @@ class LogListener:
         elif event.error is None and has_failed:
             self._log.info("metrics pushed again")
 
-    def _settled(self, event: ExecutionSettled) -> None:
+    def _log_settled(self, event: ExecutionSettled) -> None:
         fields = {
             "job": event.job_name,
             "status": event.status,
@@ -369,6 +369,6 @@ class LogListener:
         else:
             self._log.warning("execution settled", **fields, error=event.error)
 
-    def _settled_badly(self, event: ExecutionSettled) -> None:
+    def _log_failed(self, event: ExecutionSettled) -> None:
         if event.error is not None:
-            self._settled(event)
+            self._log_settled(event)

@@ -140,7 +140,7 @@ class Tracing:
     @contextmanager
     def trigger(self, kind: str, subject: str) -> Iterator[str | None]:
         """Trace a delivery or a manual run. Yields the context for its executions."""
-        attributes = {"floodmark.trigger": kind, "floodmark.subject": _shown(subject)}
+        attributes = {"floodmark.trigger": kind, "floodmark.subject": _limit_text(subject)}
         with self._current("trigger", attributes, kind="producer") as span:
             yield self._otel.traceparent(span)
 
@@ -148,12 +148,12 @@ class Tracing:
 
     def leased(self, leases: Sequence[Lease]) -> list[Lease]:
         """Return the leases with the context of a span for their time in the queue."""
-        return [replace(lease, traceparent=self._queued(lease)) for lease in leases]
+        return [replace(lease, traceparent=self._trace_queue(lease)) for lease in leases]
 
-    def _queued(self, lease: Lease) -> str | None:
+    def _trace_queue(self, lease: Lease) -> str | None:
         now = time.time_ns()
         waited = 0 if lease.waited is None else int(lease.waited * 1e9)
-        attributes = {**_of_lease(lease), "floodmark.priority": lease.job.priority.name.lower()}
+        attributes = {**_lease_attributes(lease), "floodmark.priority": lease.job.priority.name.lower()}
         span = self._otel.start(
             "queue",
             attributes,
@@ -168,7 +168,7 @@ class Tracing:
 
     async def execution(self, lease: Lease, work: Awaitable[Outcome | None]) -> Outcome | None:
         """Trace an attempt. The span ends with it in every case."""
-        attributes = {**_of_lease(lease), "floodmark.trigger": lease.trigger, "floodmark.worker": lease.worker}
+        attributes = {**_lease_attributes(lease), "floodmark.trigger": lease.trigger, "floodmark.worker": lease.worker}
         with self._current("execution", attributes, parent=lease.traceparent, root=lease.execution_id) as span:
             outcome = await work
             self._add_outcome(span, outcome)
@@ -178,16 +178,16 @@ class Tracing:
         """Trace an outgoing call, from its first attempt to its last. Only within another span."""
         if not self._otel.is_within():
             return await making
-        attributes = {"floodmark.scope": scope, "floodmark.method": method, "floodmark.target": _shown(target)}
+        attributes = {"floodmark.scope": scope, "floodmark.method": method, "floodmark.target": _limit_text(target)}
         with self._current("request", attributes, kind="client"):
             return await making
 
     async def batch(self, lease: Lease, batch: Batch, keep: Callable[[Lease, Batch], Awaitable[Kept]]) -> Kept:
         """Trace the storage of a batch; its events contain the context."""
-        attributes = {**_of_lease(lease), "floodmark.stream": batch.stream or lease.job.stream}
+        attributes = {**_lease_attributes(lease), "floodmark.stream": batch.stream or lease.job.stream}
         with self._current("batch", attributes) as span:
             kept = await keep(replace(lease, traceparent=self._otel.traceparent(span)), batch)
-            span.set_attributes(_counts(kept))
+            span.set_attributes(_count_attributes(kept))
             return kept
 
     # Where events leave
@@ -243,11 +243,11 @@ class Tracing:
             span.set_attribute("floodmark.outcome", "lost")
             self._otel.fail(span, "the lease has passed to another worker")
             return
-        span.set_attributes({"floodmark.outcome": type(outcome).__name__.lower(), **_counts(outcome.kept)})
+        span.set_attributes({"floodmark.outcome": type(outcome).__name__.lower(), **_count_attributes(outcome.kept)})
         if isinstance(outcome, Snooze | Retry):
             span.set_attribute("floodmark.again_after_seconds", outcome.after.total_seconds())
         if isinstance(outcome, Retry | Dead):
-            self._otel.fail(span, _shown(outcome.error))
+            self._otel.fail(span, _limit_text(outcome.error))
 
     def _add_error(self, span: "Span", error: BaseException) -> None:
         span.set_attribute("error.type", type(error).__qualname__)
@@ -255,7 +255,7 @@ class Tracing:
             # A request to wait is not a failure.
             span.set_attribute("floodmark.again_after_seconds", error.after.total_seconds())
         else:
-            self._otel.fail(span, _shown(str(error)))
+            self._otel.fail(span, _limit_text(str(error)))
 
     # Events are emitted at once and in place, so the current span is the right one.
 
@@ -285,7 +285,7 @@ def _endpoint(settings: "Settings") -> str | None:
     return None if base is None else f"{base.rstrip('/')}/v1/traces"
 
 
-def _of_lease(lease: Lease) -> dict[str, Any]:
+def _lease_attributes(lease: Lease) -> dict[str, Any]:
     return {
         "floodmark.job": lease.job.name,
         "floodmark.source": lease.job.source,
@@ -294,9 +294,9 @@ def _of_lease(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _counts(kept: Kept) -> dict[str, int]:
+def _count_attributes(kept: Kept) -> dict[str, int]:
     return {"floodmark.new": kept.new, "floodmark.changed": kept.changed, "floodmark.known": kept.known}
 
 
-def _shown(text: str) -> str:
+def _limit_text(text: str) -> str:
     return mask_text(text)[:_TEXT_LIMIT]

@@ -11,7 +11,7 @@ from floodmark.errors import NotFound
 from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.limits import BreakerRow
-from floodmark.rules.breaker import Breaker, BreakerState, closed, refusal_of
+from floodmark.rules.breaker import Breaker, BreakerState, close_breaker, refusal_of
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
@@ -100,7 +100,7 @@ class Breakers:
         """
         before, now = await self.show(key), present(self._database, self._clock)
         async with self._database.writing() as connection:
-            await self.change(key, lambda breaker, _: closed(breaker))
+            await self.change(key, lambda breaker, _: close_breaker(breaker))
             refused = job_executions.c.reason.startswith(refusal_of(key), autoescape=True)
             await end_waits(connection, refused, now)
         return before

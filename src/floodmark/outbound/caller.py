@@ -200,7 +200,7 @@ class Caller:
         if ticket is not None or scope.breaker.failed_at:
             await self._succeed(scope, ticket)
         if self._policy.is_adaptive and (pace := scope.paces.get(key.limit)) is not None and pace.rate is not None:
-            scope.paces[key.limit] = paces.went_well(pace, self._clock.now(), began=began)
+            scope.paces[key.limit] = paces.speed_up(pace, self._clock.now(), began=began)
         return answer
 
     async def _send_in_time(self, timeout: float, key: CallKey, send: Callable[[], Awaitable[T]]) -> T:
@@ -240,13 +240,13 @@ class Caller:
         if not self._policy.is_adaptive:
             return 0.0
         pace = scope.paces.get(key.limit, _UNPACED)
-        rest = paces.wait(pace, now)
+        rest = paces.seconds_to_wait(pace, now)
         if rest > paces.PATIENCE_SECONDS:
             assert pace.rate is not None
             raise SlowDown(
                 timedelta(seconds=rest), None, f"{key.limit} is limited to one call every {1 / pace.rate:.2g} s"
             )
-        self._set_pace(scope, key.limit, paces.called(pace, now))
+        self._set_pace(scope, key.limit, paces.record_call(pace, now))
         return rest
 
     def _set_pace(self, scope: _Scope, key: str, pace: Pace) -> None:
@@ -258,7 +258,7 @@ class Caller:
     async def _admit(self, scope: _Scope) -> datetime | None:
         """Return a ticket if this call is a probe, None if the breaker is closed; raise `SlowDown` if it is refused."""
         thresholds = scope.thresholds
-        moved = await self._move(scope, lambda breaker, now: breakers.admitted(breaker, now, thresholds))
+        moved = await self._move(scope, lambda breaker, now: breakers.admit_call(breaker, now, thresholds))
         if moved.after.state is BreakerState.CLOSED:
             return None
         if moved.after.probe_until != moved.before.probe_until:
@@ -278,7 +278,7 @@ class Caller:
         if held is None or held.until < until:
             scope.limits[name] = held = _HeldLimit(until=until, reason=wait.reason)
         if self._policy.is_adaptive:
-            pace = paces.told(scope.paces.get(key.limit, Pace()), now, began=began)
+            pace = paces.slow_down(scope.paces.get(key.limit, Pace()), now, began=began)
             self._set_pace(scope, key.limit, pace)
             rate = pace.rate if name == key.limit else None
         self._events.emit(
@@ -315,17 +315,19 @@ class Caller:
 
     async def _fail(self, scope: _Scope, reason: str, ticket: datetime | None) -> None:
         thresholds = scope.thresholds
-        await self._try_move(scope, lambda b, now: breakers.failed(b, now, thresholds, reason=reason, ticket=ticket))
+        await self._try_move(
+            scope, lambda b, now: breakers.record_failure(b, now, thresholds, reason=reason, ticket=ticket)
+        )
 
     async def _succeed(self, scope: _Scope, ticket: datetime | None) -> None:
         """Record a response in the breaker; write nothing if that would not change it."""
         thresholds = scope.thresholds
         if ticket is not None or (thresholds.window is None and scope.breaker.failed_at):
-            await self._try_move(scope, lambda b, _: breakers.succeeded(b, thresholds, ticket=ticket))
+            await self._try_move(scope, lambda b, _: breakers.record_success(b, thresholds, ticket=ticket))
 
     async def _release(self, scope: _Scope, ticket: datetime | None) -> None:
         if ticket is not None:
-            await self._try_move(scope, lambda b, _: breakers.released(b, ticket=ticket))
+            await self._try_move(scope, lambda b, _: breakers.release_probe(b, ticket=ticket))
 
     async def _try_move(self, scope: _Scope, move: Move) -> None:
         """Change the breaker in the store, or only in this process if the store does not respond."""

@@ -18,13 +18,13 @@ _CHECKOUT = Path(__file__).parents[3]
 
 def find_extensions(group: str) -> dict[str, EntryPoint]:
     """Return every entry point of a group by name. Where names clash, Floodmark's own win."""
-    return {**{entry.name: entry for entry in entry_points(group=group)}, **_own(group)}
+    return {**{entry.name: entry for entry in entry_points(group=group)}, **_find_own(group)}
 
 
 def load_extension(group: str, name: str) -> Any:
     """Import the object that an entry point names. `InvalidInput` lists the names there are."""
     # Floodmark's own are found without reading the metadata of every installed package.
-    entry = _own(group).get(name) or find_extensions(group).get(name)
+    entry = _find_own(group).get(name) or find_extensions(group).get(name)
     if entry is None:
         names = ", ".join(sorted(find_extensions(group)))
         raise InvalidInput(f"{name[:60]!r} is not in {group}", hint=f"use one of: {names}; or install its package")
@@ -38,13 +38,13 @@ def load_extension(group: str, name: str) -> Any:
 
 
 @cache
-def _own(group: str) -> Mapping[str, EntryPoint]:
-    values = _registered().get(group, {})
+def _find_own(group: str) -> Mapping[str, EntryPoint]:
+    values = _read_own().get(group, {})
     return {name: EntryPoint(name, value, group) for name, value in values.items()}
 
 
 @cache
-def _registered() -> Mapping[str, Mapping[str, str]]:
+def _read_own() -> Mapping[str, Mapping[str, str]]:
     """Return the entry points of this package by group.
 
     In a checkout they come from `pyproject.toml`: the metadata of an editable install stays as it was when installed.

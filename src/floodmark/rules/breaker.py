@@ -59,40 +59,40 @@ def refused_until(breaker: Breaker, now: datetime) -> datetime | None:
     return None
 
 
-def admitted(breaker: Breaker, now: datetime, thresholds: Thresholds) -> Breaker:
+def admit_call(breaker: Breaker, now: datetime, thresholds: Thresholds) -> Breaker:
     """Return the breaker after a request to call. A changed `probe_until` makes that call a probe."""
     if breaker.state is BreakerState.CLOSED or refused_until(breaker, now) is not None:
         return breaker
     return replace(breaker, state=BreakerState.HALF_OPEN, open_until=None, probe_until=now + thresholds.probe)
 
 
-def failed(
+def record_failure(
     breaker: Breaker, now: datetime, thresholds: Thresholds, *, reason: str, ticket: datetime | None = None
 ) -> Breaker:
     """Return the breaker after a failed call. Failures of calls that began before it opened are ignored."""
     if breaker.state is BreakerState.CLOSED:
         # The threshold may have been lowered since: keep no more failures than count.
-        failures = (*recent(breaker, now, thresholds), now)[-thresholds.failures :]
+        failures = (*recent_failures(breaker, now, thresholds), now)[-thresholds.failures :]
         if len(failures) < thresholds.failures:
             return replace(breaker, failed_at=failures, reason=reason)
-        return _opened(breaker, now, thresholds, reason)
-    return _opened(breaker, now, thresholds, reason) if _is_probe(breaker, ticket) else breaker
+        return _open_breaker(breaker, now, thresholds, reason)
+    return _open_breaker(breaker, now, thresholds, reason) if _is_probe(breaker, ticket) else breaker
 
 
-def succeeded(breaker: Breaker, thresholds: Thresholds, *, ticket: datetime | None = None) -> Breaker:
+def record_success(breaker: Breaker, thresholds: Thresholds, *, ticket: datetime | None = None) -> Breaker:
     """Return the breaker after a successful call."""
     if breaker.state is BreakerState.CLOSED:
         # With a window a success between failures changes nothing; without one it starts the count again.
         return breaker if thresholds.window is not None else replace(breaker, failed_at=())
-    return closed(breaker) if _is_probe(breaker, ticket) else breaker
+    return close_breaker(breaker) if _is_probe(breaker, ticket) else breaker
 
 
-def released(breaker: Breaker, *, ticket: datetime | None) -> Breaker:
+def release_probe(breaker: Breaker, *, ticket: datetime | None) -> Breaker:
     """Return the breaker after a call that ended without a result: the next call may probe at once."""
     return replace(breaker, probe_until=None) if _is_probe(breaker, ticket) else breaker
 
 
-def closed(breaker: Breaker) -> Breaker:
+def close_breaker(breaker: Breaker) -> Breaker:
     """Return the closed breaker, without failures."""
     return Breaker(trips=breaker.trips)
 
@@ -102,7 +102,7 @@ def refusal_of(key: str) -> str:
     return f"breaker {key} is "
 
 
-def recent(breaker: Breaker, now: datetime, thresholds: Thresholds) -> tuple[datetime, ...]:
+def recent_failures(breaker: Breaker, now: datetime, thresholds: Thresholds) -> tuple[datetime, ...]:
     """Return the failures that count."""
     if thresholds.window is None:
         return breaker.failed_at
@@ -110,7 +110,7 @@ def recent(breaker: Breaker, now: datetime, thresholds: Thresholds) -> tuple[dat
     return tuple(moment for moment in breaker.failed_at if moment > since)
 
 
-def _opened(breaker: Breaker, now: datetime, thresholds: Thresholds, reason: str) -> Breaker:
+def _open_breaker(breaker: Breaker, now: datetime, thresholds: Thresholds, reason: str) -> Breaker:
     return Breaker(
         state=BreakerState.OPEN, open_until=now + thresholds.open_for, trips=breaker.trips + 1, reason=reason
     )

@@ -62,27 +62,27 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 def explain(view: JobView) -> Explanation:
     """Return the first reason why the job is not running, or its current state."""
-    in_order = sorted(view.active, key=_most_telling)
+    in_order = sorted(view.active, key=_by_relevance)
     if in_order:
         return _EXPLAIN_ACTIVE[in_order[0].state](view, in_order[0])
-    return _stopped(view) or _with_notes(view, _ended(view) or _to_come(view))
+    return _explain_stop(view) or _add_notes(view, _explain_end(view) or _explain_next_run(view))
 
 
-def _with_notes(view: JobView, found: Explanation) -> Explanation:
+def _add_notes(view: JobView, found: Explanation) -> Explanation:
     """Add the notes of the last run to the explanation of a job without a failure."""
     notes = [] if view.last is None or view.last.state is State.DEAD else notes_of(view.last.result)
     if not notes or view.last is None:
         return found
     more = "" if len(notes) == 1 else f" ({len(notes) - 1} more: floodmark history --id {view.last.execution_id})"
-    return replace(found, sentence=f"{found.sentence}; note of the last run: {_short(notes[0])}{more}")
+    return replace(found, sentence=f"{found.sentence}; note of the last run: {_shorten(notes[0])}{more}")
 
 
-def _most_telling(execution: Execution) -> tuple[int, datetime]:
+def _by_relevance(execution: Execution) -> tuple[int, datetime]:
     rank = (State.RUNNING, State.QUEUED, State.WAITING).index(execution.state)
     return rank, execution.not_before or execution.scheduled_for
 
 
-def _running(view: JobView, execution: Execution) -> Explanation:
+def _explain_running(view: JobView, execution: Execution) -> Explanation:
     started = execution.started_at or view.now
     if execution.lease_until is not None and execution.lease_until < view.now:
         return Explanation(
@@ -90,15 +90,15 @@ def _running(view: JobView, execution: Execution) -> Explanation:
             sentence=f"worker {execution.worker} has gone silent while running it; "
             f"{_scheduler_will(view, 'it is handed to another')}",
         )
-    since = f"running since {_at(started, view)}, for {format_duration(view.now - started)}"
+    since = f"running since {_format_time(started, view)}, for {format_duration(view.now - started)}"
     return Explanation(code="running", sentence=f"{since}, on worker {execution.worker}")
 
 
-def _queued(view: JobView, execution: Execution) -> Explanation:
+def _explain_queued(view: JobView, execution: Execution) -> Explanation:
     if holds_pause(execution.trigger, is_paused=view.job.paused):
-        return _paused(view)
+        return _explain_pause(view)
     if view.limit is not None:
-        return _limited(view, view.limit.reason, view.limit.until)
+        return _explain_limit(view, view.limit.reason, view.limit.until)
     if view.is_draining:
         return Explanation(code="draining", sentence="queued, but the workers were told to take no more work (drain)")
     if not view.workers:
@@ -109,139 +109,143 @@ def _queued(view: JobView, execution: Execution) -> Explanation:
     return Explanation(code="queued", sentence="first in the queue; a worker takes it as soon as it has room")
 
 
-def _waiting(view: JobView, execution: Execution) -> Explanation:
+def _explain_waiting(view: JobView, execution: Execution) -> Explanation:
     match execution.hold:
         case Hold.PAUSED:
-            return _paused(view) if view.job.paused else _woken(view, "it was paused")
+            return _explain_pause(view) if view.job.paused else _explain_wake(view, "it was paused")
         case Hold.OVERLAP:
             return Explanation(
                 code="overlap", sentence=f"waiting: {execution.reason or 'an earlier execution is unfinished'}"
             )
         case Hold.DEPENDENCY:
-            return _dependency(view)
-    return _until(view, execution)
+            return _explain_dependency(view)
+    return _explain_wait(view, execution)
 
 
-def _until(view: JobView, execution: Execution) -> Explanation:
+def _explain_wait(view: JobView, execution: Execution) -> Explanation:
     """Explain a wait for a point in time: a retry, a limit or the jitter."""
     until = execution.not_before
     if until is None or until <= view.now:
-        return _woken(view, execution.reason or "its time has come")
+        return _explain_wake(view, execution.reason or "its time has come")
     if execution.reason is not None and execution.reason == execution.error_message:
         attempts = f"attempt {execution.attempt} of {view.job.retry_max + 1} failed"
-        sentence = f"{attempts}: {_short(execution.reason)}; tries again {_when(until, view)}"
+        sentence = f"{attempts}: {_shorten(execution.reason)}; tries again {_format_when(until, view)}"
         return Explanation(code="retry", sentence=sentence, until=until)
     if execution.attempt > 0 or execution.reason is not None:
-        return _limited(view, execution.reason or "told to wait", until)
-    return Explanation(code="jitter", sentence=f"spread by its jitter: starts {_when(until, view)}", until=until)
+        return _explain_limit(view, execution.reason or "told to wait", until)
+    return Explanation(code="jitter", sentence=f"spread by its jitter: starts {_format_when(until, view)}", until=until)
 
 
-def _stopped(view: JobView) -> Explanation | None:
+def _explain_stop(view: JobView) -> Explanation | None:
     """Explain what a person has to change first."""
     job = view.job
     if job.scheduler_version != SCHEDULER_VERSION:
         sentence = f"it belongs to the old scheduler (scheduler_version {job.scheduler_version}) and is left alone"
         return Explanation(code="old_scheduler", sentence=sentence)
     if job.paused:
-        return _paused(view)
+        return _explain_pause(view)
     if not job.schedule_enabled:
         sentence = f"its schedule is disabled (schedule_enabled is false); run it once with: floodmark run {job.name}"
         return Explanation(code="disabled", sentence=sentence)
     if job.unreadable is not None:
-        return Explanation(code="invalid", sentence=f"its row in the database cannot be read: {_short(job.unreadable)}")
+        return Explanation(
+            code="invalid", sentence=f"its row in the database cannot be read: {_shorten(job.unreadable)}"
+        )
     if job.invalid_reason is not None:
-        return Explanation(code="invalid", sentence=f"its schedule makes no sense: {_short(job.invalid_reason)}")
+        return Explanation(code="invalid", sentence=f"its schedule makes no sense: {_shorten(job.invalid_reason)}")
     return None
 
 
-def _ended(view: JobView) -> Explanation | None:
+def _explain_end(view: JobView) -> Explanation | None:
     """Explain a job that has ended, at least for now."""
     job, last = view.job, view.last
     if last is not None and last.state is State.DEAD:
-        return _dead(view, last)
+        return _explain_dead(view, last)
     if job.when.schedule_type is ScheduleType.EVENT:
         return Explanation(code="event", sentence=f"runs when triggered: floodmark run {job.name}")
     if job.next_run == NEVER:
         if last is None:
             return Explanation(code="finished", sentence="its schedule holds no further run")
-        ended = _at(last.completed_at or last.scheduled_for, view)
+        ended = _format_time(last.completed_at or last.scheduled_for, view)
         return Explanation(code="finished", sentence=f"finished: it ran at {ended} and is not due again")
     return None
 
 
-def _to_come(view: JobView) -> Explanation:
+def _explain_next_run(view: JobView) -> Explanation:
     job = view.job
     if view.leader is None:
-        due = "" if job.next_run is None else f"due {_when(job.next_run, view)}, but "
+        due = "" if job.next_run is None else f"due {_format_when(job.next_run, view)}, but "
         return Explanation(code="no_leader", sentence=f"{due}no scheduler is running; start one with: floodmark up")
     if job.next_run is None:
         return Explanation(code="unplanned", sentence="new or changed: the scheduler plans it at its next step")
     if job.next_run <= view.now:
         return Explanation(
-            code="due", sentence=f"due since {_at(job.next_run, view)}: the scheduler is about to run it"
+            code="due", sentence=f"due since {_format_time(job.next_run, view)}: the scheduler is about to run it"
         )
-    return Explanation(code="not_due", sentence=f"not due: next run {_when(job.next_run, view)}", until=job.next_run)
+    return Explanation(
+        code="not_due", sentence=f"not due: next run {_format_when(job.next_run, view)}", until=job.next_run
+    )
 
 
-def _paused(view: JobView) -> Explanation:
-    reason = f": {_short(view.job.pause_reason)}" if view.job.pause_reason else ""
+def _explain_pause(view: JobView) -> Explanation:
+    reason = f": {_shorten(view.job.pause_reason)}" if view.job.pause_reason else ""
     return Explanation(code="paused", sentence=f"paused{reason}; resume it with: floodmark resume {view.job.name}")
 
 
-def _limited(view: JobView, reason: str, until: datetime) -> Explanation:
-    told, when = _short(reason), _when(until, view)
+def _explain_limit(view: JobView, reason: str, until: datetime) -> Explanation:
+    told, when = _shorten(reason), _format_when(until, view)
     # The reason of a flood wait contains its end in UTC: replaced here, because two times would confuse.
     named = _UNTIL.sub(f"until {when.removeprefix('at ')}", told, count=1) if until > view.now else told
     sentence = named if named != told else f"{told}; continues {when}"
     return Explanation(code="limit", sentence=sentence, until=until)
 
 
-def _dependency(view: JobView) -> Explanation:
+def _explain_dependency(view: JobView) -> Explanation:
     if not view.waits_for:
-        return _woken(view, "the jobs it waited for have succeeded")
+        return _explain_wake(view, "the jobs it waited for have succeeded")
     names = ", ".join(view.waits_for)
     return Explanation(code="dependency", sentence=f"waiting until {names} succeed{'s' * (len(view.waits_for) == 1)}")
 
 
-def _dead(view: JobView, last: Execution) -> Explanation:
-    ended = _at(last.completed_at or last.scheduled_for, view)
+def _explain_dead(view: JobView, last: Execution) -> Explanation:
+    ended = _format_time(last.completed_at or last.scheduled_for, view)
     retry = f"retry it with: floodmark dlq retry {view.job.name}"
-    sentence = f"failed permanently at {ended}: {_short(last.error_message or 'no error message')}; {retry}"
+    sentence = f"failed permanently at {ended}: {_shorten(last.error_message or 'no error message')}; {retry}"
     next_run = view.job.next_run
     if next_run is None or next_run == NEVER:
         return Explanation(code="dead", sentence=sentence)
-    return Explanation(code="dead", sentence=f"{sentence}; next run {_when(next_run, view)}", until=next_run)
+    return Explanation(code="dead", sentence=f"{sentence}; next run {_format_when(next_run, view)}", until=next_run)
 
 
-def _woken(view: JobView, why: str) -> Explanation:
+def _explain_wake(view: JobView, why: str) -> Explanation:
     if view.leader is None:
         return Explanation(
             code="no_leader",
-            sentence=f"{_short(why)}, but no scheduler is running; start one with: floodmark up",
+            sentence=f"{_shorten(why)}, but no scheduler is running; start one with: floodmark up",
         )
-    return Explanation(code="due", sentence=f"{_short(why)}: the scheduler is about to queue it")
+    return Explanation(code="due", sentence=f"{_shorten(why)}: the scheduler is about to queue it")
 
 
 def _scheduler_will(view: JobView, what: str) -> str:
     return what if view.leader is not None else "no scheduler is running to rescue it: floodmark scheduler"
 
 
-def _when(moment: datetime, view: JobView) -> str:
+def _format_when(moment: datetime, view: JobView) -> str:
     """ "at 14:06:40 UTC, in 40 s"."""
     if moment <= view.now:
-        return f"since {_at(moment, view)}"
-    return f"at {_at(moment, view)}, in {format_duration(moment - view.now)}"
+        return f"since {_format_time(moment, view)}"
+    return f"at {_format_time(moment, view)}, in {format_duration(moment - view.now)}"
 
 
-def _at(moment: datetime, view: JobView) -> str:
+def _format_time(moment: datetime, view: JobView) -> str:
     """Return the time in the time zone of the job, with the date unless it is today."""
-    zone = _zone(view.job.when.timezone)
+    zone = _find_zone(view.job.when.timezone)
     local, today = moment.astimezone(zone), view.now.astimezone(zone).date()
     shown = f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
     return f"{shown} {zone}"
 
 
-def _zone(name: str) -> tzinfo:
+def _find_zone(name: str) -> tzinfo:
     try:
         return zone_of(name)
     except InvalidInput:
@@ -249,14 +253,14 @@ def _zone(name: str) -> tzinfo:
         return UTC
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return the first line, shortened for a sentence."""
     first = text.strip().partition("\n")[0]
     return first if len(first) <= _ERROR_SHOWN else f"{first[: _ERROR_SHOWN - 1]}…"
 
 
 _EXPLAIN_ACTIVE: dict[State, Callable[[JobView, Execution], Explanation]] = {
-    State.RUNNING: _running,
-    State.QUEUED: _queued,
-    State.WAITING: _waiting,
+    State.RUNNING: _explain_running,
+    State.QUEUED: _explain_queued,
+    State.WAITING: _explain_waiting,
 }

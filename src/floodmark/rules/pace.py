@@ -37,7 +37,7 @@ class Pace(Struct, frozen=True, kw_only=True, gc=False):
     grew_at: datetime | None = None
 
 
-def wait(pace: Pace, now: datetime) -> float:
+def seconds_to_wait(pace: Pace, now: datetime) -> float:
     """Return the seconds until the next call may be made."""
     if pace.rate is None or pace.next_at is None:
         return 0.0
@@ -46,15 +46,15 @@ def wait(pace: Pace, now: datetime) -> float:
     return rest if 0 < rest <= PATIENCE_SECONDS + 1 / SLOWEST else 0.0
 
 
-def called(pace: Pace, now: datetime) -> Pace:
-    """Return the pace after a call took the next turn, now or after its `wait`."""
+def record_call(pace: Pace, now: datetime) -> Pace:
+    """Return the pace after a call took the next turn, now or after its `seconds_to_wait`."""
     following = None
     if pace.rate is not None:
-        following = now + timedelta(seconds=wait(pace, now) + 1 / pace.rate)
-    return replace(pace, seen=_seen(pace, now) + 1, called_at=now, next_at=following)
+        following = now + timedelta(seconds=seconds_to_wait(pace, now) + 1 / pace.rate)
+    return replace(pace, seen=_count_recent(pace, now) + 1, called_at=now, next_at=following)
 
 
-def went_well(pace: Pace, now: datetime, *, began: datetime) -> Pace:
+def speed_up(pace: Pace, now: datetime, *, began: datetime) -> Pace:
     """Return the pace after a successful call: a little faster, for the time without a request to wait."""
     if pace.rate is None or _is_old_news(pace, began):
         return pace
@@ -63,14 +63,14 @@ def went_well(pace: Pace, now: datetime, *, began: datetime) -> Pace:
     return replace(pace, rate=None if rate >= CEILING else rate, grew_at=now)
 
 
-def told(pace: Pace, now: datetime, *, began: datetime) -> Pace:
+def slow_down(pace: Pace, now: datetime, *, began: datetime) -> Pace:
     """Return the pace after a call was told to wait: half of the measured rate.
 
     Of calls that ran at the same time, only the first halves it.
     """
     if _is_old_news(pace, began):
         return pace
-    measured = _seen(pace, now) / MEMORY_SECONDS
+    measured = _count_recent(pace, now) / MEMORY_SECONDS
     before = measured if pace.rate is None else min(pace.rate, measured)
     return replace(pace, rate=min(max(before / 2, SLOWEST), CEILING), told_at=now, next_at=None, grew_at=None)
 
@@ -85,7 +85,7 @@ def _is_old_news(pace: Pace, began: datetime) -> bool:
     return pace.told_at is not None and began <= pace.told_at
 
 
-def _seen(pace: Pace, now: datetime) -> float:
+def _count_recent(pace: Pace, now: datetime) -> float:
     if pace.called_at is None:
         return 0.0
     age = max(0.0, (now - pace.called_at).total_seconds())

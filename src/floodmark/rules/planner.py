@@ -85,7 +85,7 @@ def plan(
     reached = max((fire.instant for fire in due), default=planned_until) if is_full else max(planned_until, now)
     next_run = trigger.after(reached) or NEVER
     return Plan(
-        fires=tuple(_delayed(fire, policy.jitter, now, seed) for fire in _admitted(due, policy, active)),
+        fires=tuple(_add_jitter(fire, policy.jitter, now, seed) for fire in _apply_overlap(due, policy, active)),
         next_run=next_run,
         planned_until=reached if next_run <= now else max(reached, now),
     )
@@ -117,24 +117,24 @@ class _Backlog:
         missed = self._newest(self.after, self.now - min(self.policy.misfire_grace, _CENTURY) - _INSTANT)
         in_time = self._newest(missed or self.after, self.now)
         if missed and not (in_time and self.policy.catch_up is CatchUp.ONE):
-            yield from self._missed(missed)
+            yield from self._fire_missed(missed)
         if in_time:
-            yield from self._in_time(missed or self.after, in_time)
+            yield from self._fire_in_time(missed or self.after, in_time)
 
-    def _missed(self, newest: datetime) -> Iterator[Fire]:
+    def _fire_missed(self, newest: datetime) -> Iterator[Fire]:
         match self.policy.catch_up:
             case CatchUp.NONE:
-                yield self._standing(self.after, newest, self._lateness(newest), action=Action.SKIP)
+                yield self._stand_for(self.after, newest, self._lateness(newest), action=Action.SKIP)
             case CatchUp.ONE:
-                yield self._standing(self.after, newest, self._lateness(newest))
+                yield self._stand_for(self.after, newest, self._lateness(newest))
             case CatchUp.ALL:
                 for instant in self._each(self.after, newest):
                     yield Fire(instant=instant, reason=self._lateness(instant))
 
-    def _in_time(self, after: datetime, newest: datetime) -> Iterator[Fire]:
+    def _fire_in_time(self, after: datetime, newest: datetime) -> Iterator[Fire]:
         first = newest if self.policy.coalesce else self.trigger.after(after)
         assert first is not None
-        yield self._standing(self.after if self.policy.catch_up is CatchUp.ONE else after, first)
+        yield self._stand_for(self.after if self.policy.catch_up is CatchUp.ONE else after, first)
         for instant in self._each(first, newest):
             yield Fire(instant=instant)
 
@@ -145,12 +145,12 @@ class _Backlog:
     def _each(self, after: datetime, until: datetime) -> Iterator[datetime]:
         return takewhile(lambda instant: instant <= until, instants(self.trigger, after))
 
-    def _standing(
+    def _stand_for(
         self, after: datetime, instant: datetime, lateness: str | None = None, *, action: Action = Action.RUN
     ) -> Fire:
         """Return a fire that stands for all instants between `after` and its own."""
         others = len(between(self.trigger, after, instant - _INSTANT, MOST_COUNTED))
-        reason = _sentence(lateness, _stands_for(others))
+        reason = _join_reasons(lateness, _describe_others(others))
         return Fire(instant=instant, action=action, reason=reason, coalesced=others)
 
     def _lateness(self, instant: datetime) -> str:
@@ -158,23 +158,23 @@ class _Backlog:
         return f"missed by {late} (grace {grace})"
 
 
-def _admitted(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+def _apply_overlap(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
     """Apply the overlap policy to the fires: the unfinished executions of the job may change their action."""
     if policy.overlap is Overlap.REPLACE:
-        return _replacing(due, policy, active)
-    return _waiting_or_skipped(due, policy, active)
+        return _replace_earlier(due, policy, active)
+    return _queue_or_skip(due, policy, active)
 
 
-def _waiting_or_skipped(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+def _queue_or_skip(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
     otherwise = Action.QUEUE if policy.overlap is Overlap.QUEUE else Action.SKIP
     for fire in due:
         is_room = fire.action is Action.SKIP or active < policy.max_instances
-        admitted = fire if is_room else _turned(fire, otherwise, _unfinished(active))
+        admitted = fire if is_room else _change_action(fire, otherwise, _describe_active(active))
         active += admitted.action is not Action.SKIP
         yield admitted
 
 
-def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
+def _replace_earlier(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
     """If there is no room for all, only the newest runs: the others would be cancelled at once."""
     runs = [fire for fire in due if fire.action is Action.RUN]
     is_room = active + len(runs) <= policy.max_instances
@@ -182,12 +182,12 @@ def _replacing(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fir
         if is_room or fire.action is Action.SKIP:
             yield fire
         elif fire is not runs[-1]:
-            yield _turned(fire, Action.SKIP, REPLACED)
+            yield _change_action(fire, Action.SKIP, REPLACED)
         else:
-            yield _turned(fire, Action.REPLACE, _unfinished(active)) if active else fire
+            yield _change_action(fire, Action.REPLACE, _describe_active(active)) if active else fire
 
 
-def _delayed(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
+def _add_jitter(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
     """Return the fire with its delay by jitter, if that is not over yet. The delay of an instant never changes."""
     if fire.action is Action.SKIP or not jitter:
         return fire
@@ -196,19 +196,19 @@ def _delayed(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
     return replace(fire, not_before=not_before) if not_before > now else fire
 
 
-def _turned(fire: Fire, action: Action, reason: str) -> Fire:
-    return replace(fire, action=action, reason=_sentence(reason, fire.reason))
+def _change_action(fire: Fire, action: Action, reason: str) -> Fire:
+    return replace(fire, action=action, reason=_join_reasons(reason, fire.reason))
 
 
-def _sentence(*parts: str | None) -> str | None:
+def _join_reasons(*parts: str | None) -> str | None:
     return "; ".join(filter(None, parts)) or None
 
 
-def _unfinished(active: int) -> str:
+def _describe_active(active: int) -> str:
     return f"overlap: {active} execution{'s' if active > 1 else ''} unfinished"
 
 
-def _stands_for(others: int) -> str | None:
+def _describe_others(others: int) -> str | None:
     if not others:
         return None
     count = f"{others} or more" if others == MOST_COUNTED else f"{others}"

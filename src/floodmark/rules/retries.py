@@ -25,7 +25,7 @@ class Retries:
 
     def after(self, lease: Lease, error: BaseException, kept: Kept) -> Outcome:
         """Return the outcome of an attempt that ended in `error`."""
-        text, details = describe(error), _details(error)
+        text, details = describe(error), _error_details(error)
         if isinstance(error, _HOPELESS) or lease.attempt > lease.job.retry_max:
             pause = isinstance(error, Gone | AccountLost | TargetDenied)
             in_a_row = error.pauses_after if isinstance(error, TargetDenied) else 1
@@ -36,16 +36,16 @@ class Retries:
 
 def describe(error: BaseException) -> str:
     """Return one line for people, without secrets; errors of other packages with their type."""
-    return mask_text(_worded(error))
+    return mask_text(_format_error(error))
 
 
-def _worded(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, FloodmarkError):
         return f"{text}. {error.hint}" if error.hint else text
     return text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
 
 
-def _details(error: BaseException) -> dict[str, str]:
+def _error_details(error: BaseException) -> dict[str, str]:
     lines = "".join(traceback.format_exception(error, limit=-12))
     return {"type": type(error).__qualname__, "traceback": mask_text(lines[-_TRACEBACK_CHARACTERS:])}

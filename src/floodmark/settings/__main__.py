@@ -9,7 +9,7 @@ import sys
 from pydantic.fields import FieldInfo
 
 from .keys import Settings
-from .showing import allowed, shown
+from .showing import condition_of, format_value
 
 HEAD = """# Settings
 
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    cells = (f"`{name.upper()}`", _default(field), allowed(field).words, field.description or "")
+    cells = (f"`{name.upper()}`", _default(field), condition_of(field).words, field.description or "")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -43,7 +43,7 @@ def _default(field: FieldInfo) -> str:
     # The only computed default is the host name, which differs between machines.
     if field.default_factory is not None:
         return "this machine's name"
-    return f"`{shown(field.default)}`" if field.default is not None else ""
+    return f"`{format_value(field.default)}`" if field.default is not None else ""
 
 
 def example() -> str:
@@ -56,7 +56,7 @@ def example() -> str:
 
 def _value(field: FieldInfo) -> str:
     is_empty = field.default_factory is not None or field.default is None
-    return "" if is_empty else shown(field.default)
+    return "" if is_empty else format_value(field.default)
 
 
 if __name__ == "__main__":

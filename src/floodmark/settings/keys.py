@@ -19,7 +19,7 @@ from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
 from floodmark.model.notification_kinds import KINDS, addresses_of, kinds_of, smtp_server
 
-from .showing import Allowed, shown
+from .showing import Allowed, format_value
 
 # On a busy machine, a step of a millisecond may take a second or two.
 _SHORTEST_STEP = timedelta(seconds=3)
@@ -27,7 +27,7 @@ _SHORTEST_STEP = timedelta(seconds=3)
 Origin = Literal["default", "environment", ".env", "floodmark.toml", "command line", "code"]
 
 
-def _duration(value: object) -> object:
+def _parse_duration(value: object) -> object:
     """Parse a text: seconds, which may be 0 or have a fraction, or the format of `parse_every`."""
     if not isinstance(value, str):
         return value
@@ -43,7 +43,7 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _starts(*starts: str) -> BeforeValidator:
+def _require_scheme(*starts: str) -> BeforeValidator:
     """Refuse a URL with another scheme, or without anything after the scheme."""
 
     def check(value: object) -> object:
@@ -54,7 +54,7 @@ def _starts(*starts: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _read_by(read: Callable[[str], object]) -> Callable[[object], object]:
+def _require_readable(read: Callable[[str], object]) -> Callable[[object], object]:
     """Refuse text that `read` cannot parse; the value stays text."""
 
     def check(value: object) -> object:
@@ -88,53 +88,53 @@ ModuleList = Annotated[
 Duration = Annotated[
     timedelta,
     Field(gt=timedelta()),
-    BeforeValidator(_duration),
+    BeforeValidator(_parse_duration),
     Allowed("a duration above 0, as in 30, 30s, 5m or 1h"),
 ]
 DurationOrNone = Annotated[
     timedelta,
     Field(ge=timedelta()),
-    BeforeValidator(_duration),
+    BeforeValidator(_parse_duration),
     Allowed("a duration, as in 0, 30, 30s, 5m or 1h"),
 ]
 DatabaseUrl = Annotated[
     str,
-    _starts("sqlite:///", "postgresql://"),
+    _require_scheme("sqlite:///", "postgresql://"),
     Allowed("a URL that begins with sqlite:/// or postgresql://", is_url=True),
 ]
 RedisUrl = Annotated[
     str,
-    _starts("redis://", "rediss://", "unix://"),
+    _require_scheme("redis://", "rediss://", "unix://"),
     Allowed("a URL that begins with redis://, rediss:// or unix://", is_url=True),
 ]
 HttpUrl = Annotated[
-    str, _starts("http://", "https://"), Allowed("a URL that begins with http:// or https://", is_url=True)
+    str, _require_scheme("http://", "https://"), Allowed("a URL that begins with http:// or https://", is_url=True)
 ]
 SecretUrl = Annotated[
     SecretStr,
-    _starts("http://", "https://"),
+    _require_scheme("http://", "https://"),
     Allowed("a URL that begins with http:// or https://", is_secret=True),
 ]
 SmtpUrl = Annotated[
     str,
-    BeforeValidator(_read_by(smtp_server)),
-    _starts("smtp://", "smtps://"),
+    BeforeValidator(_require_readable(smtp_server)),
+    _require_scheme("smtp://", "smtps://"),
     Allowed("a URL such as smtp://user:password@mail.example.com:587 or smtps://...", is_url=True),
 ]
 Addresses = Annotated[
     str,
-    BeforeValidator(_read_by(addresses_of)),
+    BeforeValidator(_require_readable(addresses_of)),
     Allowed("e-mail addresses, as in ada@example.com, ops@example.com"),
 ]
-KindList = Annotated[str, BeforeValidator(_read_by(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
+KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
 HostList = Annotated[
     str,
-    BeforeValidator(_read_by(allowed_hosts)),
+    BeforeValidator(_require_readable(allowed_hosts)),
     Allowed("host names, addresses and networks, as in intranet.example, *.test, 10.1.0.0/16"),
 ]
 HostMap = Annotated[
     str,
-    BeforeValidator(_read_by(resolved_hosts)),
+    BeforeValidator(_require_readable(resolved_hosts)),
     Allowed("names with their addresses, as in shop.test=127.0.0.1, api.test=10.1.2.3"),
 ]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
@@ -532,7 +532,7 @@ class Settings(BaseModel):
     def rows(self) -> list[SettingRow]:
         """Return every setting for display, with masked secrets."""
         return [
-            SettingRow(name.upper(), shown(getattr(self, name)), self.origin(name), field.description or "")
+            SettingRow(name.upper(), format_value(getattr(self, name)), self.origin(name), field.description or "")
             for name, field in type(self).model_fields.items()
         ]
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from floodmark.errors import InvalidInput
 
 from .keys import Origin, Settings
-from .showing import allowed, quoted, shown, shown_wrong
+from .showing import condition_of, format_value, format_wrong, quote_text
 
 # Not `floodmark settings` alone: it reads the same values and would report the same error.
 _HINT = "Correct it there; then `floodmark settings` lists every key, its value and where it came from."
@@ -70,32 +70,32 @@ class _Gathered:
             self._values.pop(name, None)
 
     def _refuse_unknown(self, key: str, origin: Origin) -> None:
-        self._problems.append(f"{quoted(key)} (from {origin}) is not a setting")
+        self._problems.append(f"{quote_text(key)} (from {origin}) is not a setting")
         if close := get_close_matches(key.upper()[:80], keys()):
             self._hints.append(f"Did you mean {' or '.join(close)}?")
 
     def settings(self, foreign: Mapping[str, str]) -> Settings:
         """Return the validated settings, or raise one InvalidInput with every error."""
-        settings = self._checked()
+        settings = self._validate()
         if settings is None or self._problems:
             raise InvalidInput("\n".join(self._problems), hint=" ".join([*self._hints, _HINT]))
         return settings.with_origins({name: origin for name, (_, origin) in self._values.items()}, foreign)
 
-    def _checked(self) -> Settings | None:
+    def _validate(self) -> Settings | None:
         try:
             settings = Settings.model_validate({name: text for name, (text, _) in self._values.items()})
         except ValidationError as errors:
             # Pydantic's own text repeats the values, secrets included: only the names are taken from it.
             wrong = dict.fromkeys(str(error["loc"][0]) for error in errors.errors(include_input=False))
-            self._problems += [self._wrong(name) for name in wrong]
+            self._problems += [self._describe_wrong(name) for name in wrong]
             return None
         self._problems += _contradictions(settings)
         return settings
 
-    def _wrong(self, name: str) -> str:
+    def _describe_wrong(self, name: str) -> str:
         text, origin = self._values[name]
         field = Settings.model_fields[name]
-        return f"{name.upper()}={shown_wrong(field, text)} (from {origin}) is not {allowed(field).words}"
+        return f"{name.upper()}={format_wrong(field, text)} (from {origin}) is not {condition_of(field).words}"
 
 
 def _contradictions(settings: Settings) -> list[str]:
@@ -106,7 +106,7 @@ def _contradictions(settings: Settings) -> list[str]:
     )
     values = ((low, getattr(settings, low), high, getattr(settings, high)) for low, high in pairs)
     return [
-        f"{low.upper()}={shown(least)} is more than {high.upper()}={shown(most)}"
+        f"{low.upper()}={format_value(least)} is more than {high.upper()}={format_value(most)}"
         for low, least, high, most in values
         if least > most
     ] + _check_mail_pair(settings)
@@ -137,11 +137,11 @@ def _read_env(path: Path) -> dict[str, str]:
         if not equals:
             # The line itself is not shown: it may well be a secret that lost its key.
             raise InvalidInput(f".env, line {number}: expected KEY=VALUE", hint=f"Correct {path}.")
-        values[key.strip()] = _unquoted(value.strip())
+        values[key.strip()] = _unquote(value.strip())
     return values
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     """Return the value without its quotes, or, if it has none, without a trailing comment."""
     if found := re.fullmatch(r"""(["'])(.*?)\1(?:\s+#.*)?""", value):
         return found[2]

@@ -19,7 +19,7 @@ class Allowed(NamedTuple):
     is_secret: bool = False
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a valid value in the form in which it can be typed."""
     match value:
         case None:
@@ -27,7 +27,7 @@ def shown(value: object) -> str:
         case SecretStr():
             return MASK
         case timedelta():
-            return _shown_duration(value)
+            return _format_duration(value)
         case float():
             return f"{value:.12g}"
         case bool():
@@ -36,23 +36,23 @@ def shown(value: object) -> str:
             return mask_text(str(value))
 
 
-def shown_wrong(field: FieldInfo, text: str) -> str:
+def format_wrong(field: FieldInfo, text: str) -> str:
     """Return an invalid value in quotes."""
-    rule = allowed(field)
+    rule = condition_of(field)
     if rule.is_secret:
         return MASK
     if rule.is_url and "@" in text:
         # A broken URL hides its password where the rules for whole ones do not find it.
         text = f"{MASK}@{text.rpartition('@')[2]}"
-    return quoted(mask_text(text))
+    return quote_text(mask_text(text))
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return the text in double quotes, on one line, with a limited length."""
     return json.dumps(text if len(text) <= 80 else text[:80] + "…", ensure_ascii=False)
 
 
-def allowed(field: FieldInfo) -> Allowed:
+def condition_of(field: FieldInfo) -> Allowed:
     """Return the condition of a setting."""
     marks = (*field.metadata, *(mark for member in get_args(field.annotation) for mark in get_args(member)))
     given = [mark for mark in marks if isinstance(mark, Allowed)]
@@ -65,7 +65,7 @@ def _choices(annotation: Any) -> list[str]:
     return [str(choice) for choice in get_args(annotation)]
 
 
-def _shown_duration(value: timedelta) -> str:
+def _format_duration(value: timedelta) -> str:
     seconds = value.total_seconds()
     for unit, length in (("h", 3600), ("m", 60)):
         if seconds >= length and seconds % length == 0:

@@ -98,12 +98,12 @@ def is_glob(channel: str) -> bool:
 
 def channel_matches(pattern: str, channel: str) -> bool:
     """Return whether Redis would deliver a message of `channel` to a subscription of `pattern`."""
-    return _glob(pattern).fullmatch(channel) is not None if is_glob(pattern) else pattern == channel
+    return _compile_glob(pattern).fullmatch(channel) is not None if is_glob(pattern) else pattern == channel
 
 
 @lru_cache(maxsize=10_000)
-def _glob(pattern: str) -> re.Pattern[str]:
-    first, *rest = _between_stars(pattern)
+def _compile_glob(pattern: str) -> re.Pattern[str]:
+    first, *rest = _split_at_stars(pattern)
     if not rest:
         return re.compile(first, re.DOTALL)
     # Between two stars the first match is as good as any other: without backtracking no pattern is slow.
@@ -111,7 +111,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
 
 
-def _between_stars(pattern: str) -> list[str]:
+def _split_at_stars(pattern: str) -> list[str]:
     """Return the parts before, between and after the stars, as regular expressions of fixed length."""
     pieces, place = [""], 0
     while place < len(pattern):
@@ -121,7 +121,7 @@ def _between_stars(pattern: str) -> list[str]:
         elif sign == "?":
             pieces[-1] += "."
         elif sign == "[":
-            piece, place = _class(pattern, place + 1)
+            piece, place = _parse_class(pattern, place + 1)
             pieces[-1] += piece
         else:
             if sign == "\\" and place + 1 < len(pattern):
@@ -131,7 +131,7 @@ def _between_stars(pattern: str) -> list[str]:
     return pieces
 
 
-def _class(pattern: str, place: int) -> tuple[str, int]:
+def _parse_class(pattern: str, place: int) -> tuple[str, int]:
     """Return the character class that begins at `place`, and its end. An unclosed class extends to the end."""
     is_negated = pattern[place : place + 1] == "^"
     place += is_negated
@@ -165,18 +165,18 @@ def check_params(params: Mapping[str, str]) -> None:
             raise InvalidInput(f"{selector[:60]!r} is not a valid selector for {name}", hint=_SELECTORS)
 
 
-def chosen(params: Mapping[str, str], variables: Mapping[str, Any]) -> dict[str, Any]:
+def choose_params(params: Mapping[str, str], variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params that their selectors find in the variables `path`, `body` and `channel`."""
     found: dict[str, Any] = {}
     for name, selector in params.items():
         root, *names = selector.split(".")
-        value, is_there = _followed(variables.get(root), names)
+        value, is_there = _follow(variables.get(root), names)
         if is_there:
             found[name] = value
     return found
 
 
-def _followed(value: Any, names: Sequence[str]) -> tuple[Any, bool]:
+def _follow(value: Any, names: Sequence[str]) -> tuple[Any, bool]:
     if isinstance(value, PathVariables):
         value = value.by_name if names else value.path
     for name in names:

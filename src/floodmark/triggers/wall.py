@@ -84,18 +84,18 @@ class WallClock:
 
     def _resolve(self, reading: datetime, fold: int) -> datetime | None:
         """Return the instant of `reading`; None if it is in a gap and the schedule repeats."""
-        while (at := self._shown(reading, fold)) is None and not self.repeats:
+        while (at := self._instant_of(reading, fold)) is None and not self.repeats:
             reading += _MINUTE
         return at
 
-    def _shown(self, reading: datetime, fold: int) -> datetime | None:
+    def _instant_of(self, reading: datetime, fold: int) -> datetime | None:
         at = reading.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
         # In a gap the way there and back does not return: the clocks never show it.
         return at if at.astimezone(self.zone).replace(tzinfo=None) == reading else None
 
     def _later(self, reading: datetime) -> Iterator[datetime]:
         """Yield every matching reading later than `reading`, oldest first."""
-        today, passed = reading.date(), self._passed(reading)
+        today, passed = reading.date(), self._count_passed(reading)
         if self._is_on(today):
             # By index: slicing the 1440 minutes of `* * * * *` would cost more than all the rest.
             yield from (_at(today, self.minutes[k]) for k in range(passed, len(self.minutes)))
@@ -104,7 +104,7 @@ class WallClock:
 
     def _earlier(self, reading: datetime) -> Iterator[datetime]:
         """Yield every matching reading not later than `reading`, newest first."""
-        today, passed = reading.date(), self._passed(reading)
+        today, passed = reading.date(), self._count_passed(reading)
         if self._is_on(today):
             yield from (_at(today, self.minutes[k]) for k in reversed(range(passed)))
         for day in self._days_before(today):
@@ -113,7 +113,7 @@ class WallClock:
     def _is_on(self, day: date) -> bool:
         return day.month in self.months and self.days(day)
 
-    def _passed(self, reading: datetime) -> int:
+    def _count_passed(self, reading: datetime) -> int:
         """Return how many of the minutes of the day are over."""
         return bisect_right(self.minutes, reading.hour * 60 + reading.minute)
 

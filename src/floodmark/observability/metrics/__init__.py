@@ -17,7 +17,7 @@ from .calls import CallMetrics
 from .catalogue import AGES
 from .channels import ChannelMetrics
 from .deliveries import PUSHES, DeliveryMetrics
-from .families import MetricMaker, aged
+from .families import MetricMaker, to_ages
 from .scheduling import SchedulingMetrics
 from .state import StateMetrics
 from .web import WebMetrics
@@ -85,6 +85,6 @@ class _AllProcesses(Collector):
         files = MultiProcessCollector(None)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
         for metric in files.collect():  # type: ignore[no-untyped-call]  # as above
             if self._own is None or metric.name not in _OWN:
-                yield aged(metric) if metric.name in AGES else metric
+                yield to_ages(metric) if metric.name in AGES else metric
         if self._own is not None:
             yield from (metric for metric in self._own.collect() if metric.name in _OWN)

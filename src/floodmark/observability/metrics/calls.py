@@ -34,14 +34,14 @@ class CallMetrics:
 
     def attach(self, events: Events) -> None:
         """Start to count."""
-        events.listen(CallRetried, self._retried)
+        events.listen(CallRetried, self._count_retry)
         events.listen(RateLimited, lambda e: self._limited.child(e.source, word(e.reason)).inc())
         events.listen(BreakersInUse, self._show_closed)
-        events.listen(BreakerMoved, self._moved)
-        events.listen(FetchTimed, self._fetched)
-        events.listen(BatchKept, self._kept)
+        events.listen(BreakerMoved, self._set_breaker)
+        events.listen(FetchTimed, self._count_fetch)
+        events.listen(BatchKept, self._count_known)
 
-    def _retried(self, event: CallRetried) -> None:
+    def _count_retry(self, event: CallRetried) -> None:
         self._retries.child(event.target, word(event.reason)).inc()
         self._delays.child(event.target).set(event.delay)
 
@@ -52,7 +52,7 @@ class CallMetrics:
             if not key.startswith(_ACCOUNTS):
                 self._domains.child(key.removeprefix(_DOMAINS))
 
-    def _moved(self, event: BreakerMoved) -> None:
+    def _set_breaker(self, event: BreakerMoved) -> None:
         state = BREAKER_STATES[event.state]
         # Counted once for the fleet: by the process that moved it.
         has_opened = event.state == "open" and not event.elsewhere
@@ -65,11 +65,11 @@ class CallMetrics:
             if has_opened:
                 self._domain_trips.child(domain).inc()
 
-    def _fetched(self, event: FetchTimed) -> None:
+    def _count_fetch(self, event: FetchTimed) -> None:
         self._fetches.child(event.chat).observe(event.seconds)
         if event.lag is not None:
             self._lags.child(event.chat).set(event.lag)
 
-    def _kept(self, event: BatchKept) -> None:
+    def _count_known(self, event: BatchKept) -> None:
         if event.known:
             self._duplicates.child(event.source or "none").inc(event.known)

@@ -48,24 +48,24 @@ class ChannelMetrics:
 
     def attach(self, events: Events) -> None:
         """Start to count."""
-        events.listen(RunEnded, self._ended)
-        events.listen(UnfinishedChannelsMeasured, self._measured)
-        events.listen(LeaderChanged, self._leader_changed)
-        events.listen(ModeChosen, self._chosen)
-        events.listen(CallRetried, self._retried)
-        events.listen(RateLimited, self._limited)
+        events.listen(RunEnded, self._count_run)
+        events.listen(UnfinishedChannelsMeasured, self._show_unfinished)
+        events.listen(LeaderChanged, self._reset_former_leader)
+        events.listen(ModeChosen, self._count_mode)
+        events.listen(CallRetried, self._count_retry)
+        events.listen(RateLimited, self._count_wait)
         events.listen(LeaderElectionAttempted, lambda e: self._locks.child("acquired" if e.won else "busy").inc())
         events.listen(SchedulerStarted, lambda e: self._interval.set(e.interval))
         events.listen(SchedulerTicked, lambda e: self._ticked.set(e.at.timestamp()))
 
-    def _ended(self, event: RunEnded) -> None:
+    def _count_run(self, event: RunEnded) -> None:
         self._runs.child(word(event.mode), word(event.status)).inc()
         self._posts.child(word(event.mode)).inc(event.parsed)
         self._durations.child(word(event.mode)).observe(event.seconds)
         if event.channel_id is not None and event.status in _CHECKED:
             self._checked.child(str(event.channel_id)).set(time.time())
 
-    def _measured(self, event: UnfinishedChannelsMeasured) -> None:
+    def _show_unfinished(self, event: UnfinishedChannelsMeasured) -> None:
         """Export the unfinished channels on the leader; a former leader exports none."""
         # If two jobs read a channel, the one that is behind for longer.
         longest: dict[str, UnfinishedChannel] = {}
@@ -76,18 +76,18 @@ class ChannelMetrics:
         )
         self._names.show_only({(number, channel.name): 1 for number, channel in longest.items()}, absent=1)
 
-    def _leader_changed(self, event: LeaderChanged) -> None:
+    def _reset_former_leader(self, event: LeaderChanged) -> None:
         if not event.is_leader:
-            self._measured(UnfinishedChannelsMeasured())
+            self._show_unfinished(UnfinishedChannelsMeasured())
 
-    def _chosen(self, event: ModeChosen) -> None:
+    def _count_mode(self, event: ModeChosen) -> None:
         if event.forced is not None:
             self._forced.child(word(event.forced)).inc()
 
-    def _retried(self, event: CallRetried) -> None:
+    def _count_retry(self, event: CallRetried) -> None:
         if event.scope.partition(":")[0] == _SOURCE:
             self._retries.child(word(event.reason)).inc()
 
-    def _limited(self, event: RateLimited) -> None:
+    def _count_wait(self, event: RateLimited) -> None:
         if event.source == _SOURCE:
             self._waits.child(event.target or "none").inc(event.seconds)

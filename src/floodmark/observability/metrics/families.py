@@ -62,12 +62,12 @@ class Family(Generic[M]):
 
     def _admit(self, labels: tuple[str, ...]) -> M:
         # Only the folded labels are stored: the number of other values is unlimited.
-        labels = tuple(self._folded(place, value) for place, value in enumerate(labels))
+        labels = tuple(self._fold(place, value) for place, value in enumerate(labels))
         if labels not in self._children:
             self._children[labels] = self._metric.labels(*labels)
         return self._children[labels]
 
-    def _folded(self, place: int, value: str) -> str:
+    def _fold(self, place: int, value: str) -> str:
         values = self._values.get(place)
         if values is None or value in values:
             return value
@@ -113,10 +113,10 @@ class AgeGauge(Gauge):
 
     def collect(self) -> Iterable[Metric]:
         """Return the current ages."""
-        return [aged(metric) for metric in super().collect()]
+        return [to_ages(metric) for metric in super().collect()]
 
 
-def aged(metric: Metric) -> Metric:
+def to_ages(metric: Metric) -> Metric:
     """Return the metrics with points in time converted to ages."""
     now = time.time()
     made = Metric(metric.name, metric.documentation, metric.type)

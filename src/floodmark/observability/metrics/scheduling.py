@@ -47,23 +47,23 @@ class SchedulingMetrics:
 
     def attach(self, events: Events) -> None:
         """Start to count."""
-        events.listen(ExecutionsFired, self._fired)
-        events.listen(ExecutionsEnqueued, self._enqueued)
-        events.listen(ExecutionsLeased, self._leased)
+        events.listen(ExecutionsFired, self._count_fired)
+        events.listen(ExecutionsEnqueued, self._count_enqueued)
+        events.listen(ExecutionsLeased, self._count_leased)
         events.listen(ExecutionStarted, self._starts.put)
         events.listen(ExecutionSettled, self._ends.put)
-        events.listen(BatchKept, self._kept)
-        events.listen(SlotsChanged, self._slots)
-        events.listen(DepthMeasured, self._depth)
+        events.listen(BatchKept, self._count_items)
+        events.listen(SlotsChanged, self._set_slots)
+        events.listen(DepthMeasured, self._set_depth)
         events.listen(TriggersFired, lambda e: self._triggers_fired.child(e.type).inc(e.count))
         events.listen(TriggersMatched, lambda e: self._triggers_matched.child(e.type).inc(e.count))
         events.listen(TriggersRefused, lambda e: self._triggers_refused.child(e.type, e.reason).inc())
-        events.listen(LeaderChanged, self._leader_changed)
+        events.listen(LeaderChanged, self._set_leader)
         events.listen(LeaderElectionAttempted, lambda _: self._elections.inc())
         events.listen(LeaseLost, lambda _: self._leases_lost.inc())
         events.listen(BatchRefused, lambda _: self._refused.inc())
         events.listen(ExecutionsRescued, lambda e: self._rescued.inc(e.count))
-        events.listen(ExecutionsGivenUp, self._given_up)
+        events.listen(ExecutionsGivenUp, self._count_dead)
         events.listen(ExecutionsRequeued, lambda e: self._requeued.inc(e.count))
         events.listen(StoreRetried, lambda e: self._store_retries.child(e.operation).inc())
         events.listen(StepFailed, lambda e: self._step_failures.child(e.step).inc())
@@ -109,15 +109,15 @@ class SchedulingMetrics:
         self._store_retries = make.counters("floodmark_store_retries_total")
         self._step_failures = make.counters("floodmark_step_failures_total")
 
-    def _fired(self, event: ExecutionsFired) -> None:
+    def _count_fired(self, event: ExecutionsFired) -> None:
         self._scheduled.child(event.schedule_type, _LABELS[event.priority]).inc(len(event.lateness))
         observe_all(self._lateness, event.lateness)
 
-    def _enqueued(self, event: ExecutionsEnqueued) -> None:
+    def _count_enqueued(self, event: ExecutionsEnqueued) -> None:
         for priority, count in event.counts.items():
             self._put.child(_LABELS[priority]).inc(count)
 
-    def _leased(self, event: ExecutionsLeased) -> None:
+    def _count_leased(self, event: ExecutionsLeased) -> None:
         for priority, count in event.counts.items():
             self._taken.child(_LABELS[priority]).inc(count)
 
@@ -133,13 +133,13 @@ class SchedulingMetrics:
             observe_all(self._durations.child(source_id or NO_SOURCE), seconds)
         if any(status == _DEAD for status, _ in durations):
             dead = Counter(event.source or NO_SOURCE for event in settled if event.status == _DEAD)
-            self._given_up(ExecutionsGivenUp(dead))
+            self._count_dead(ExecutionsGivenUp(dead))
 
-    def _given_up(self, event: ExecutionsGivenUp) -> None:
+    def _count_dead(self, event: ExecutionsGivenUp) -> None:
         for source, count in event.counts.items():
             self._dead.child(source).inc(count)
 
-    def _kept(self, event: BatchKept) -> None:
+    def _count_items(self, event: BatchKept) -> None:
         if event.new:
             self._new.inc(event.new)
         if event.changed:
@@ -149,14 +149,14 @@ class SchedulingMetrics:
         if event.age is not None:
             self._ages.child(event.source or NO_SOURCE).observe(event.age)
 
-    def _leader_changed(self, event: LeaderChanged) -> None:
+    def _set_leader(self, event: LeaderChanged) -> None:
         self._is_leader.set(event.is_leader)
         if not event.is_leader:
             # The new leader measures the depth: our last value must not stay the maximum of all instances.
             for label in _LABELS.values():
                 self._depths.child(label).set(0)
 
-    def _slots(self, event: SlotsChanged) -> None:
+    def _set_slots(self, event: SlotsChanged) -> None:
         # A worker emits this after each group of leases and of outcomes.
         self._starts.clear()
         self._ends.clear()
@@ -165,6 +165,6 @@ class SchedulingMetrics:
         self._busy.set(event.busy)
         self._idle.set(event.size - event.busy)
 
-    def _depth(self, event: DepthMeasured) -> None:
+    def _set_depth(self, event: DepthMeasured) -> None:
         for priority, depth in event.depths.items():
             self._depths.child(_LABELS[priority]).set(depth)

@@ -18,11 +18,11 @@ class StateMetrics:
 
     def attach(self, events: Events) -> None:
         """Start to export measured values."""
-        events.listen(StateMeasured, self._measured)
+        events.listen(StateMeasured, self._set_state)
         events.listen(EventsRelayed, lambda e: self._lag.set(e.lag))
-        events.listen(LeaderChanged, self._changed)
+        events.listen(LeaderChanged, self._reset_former_leader)
 
-    def _measured(self, event: StateMeasured) -> None:
+    def _set_state(self, event: StateMeasured) -> None:
         self._dead.set(event.dead_letters)
         self._limits.set(event.limits)
         self._parked.set(event.parked_accounts)
@@ -30,6 +30,6 @@ class StateMetrics:
         self._pending.set(event.outbox_pending)
         self._lag.set(event.outbox_lag)
 
-    def _changed(self, event: LeaderChanged) -> None:
+    def _reset_former_leader(self, event: LeaderChanged) -> None:
         if not event.is_leader:
-            self._measured(StateMeasured(0, 0, 0, 0, 0, 0.0))
+            self._set_state(StateMeasured(0, 0, 0, 0, 0, 0.0))

@@ -22,10 +22,10 @@ class WebMetrics:
 
     def attach(self, events: Events) -> None:
         """Start to count."""
-        events.listen(PagesVisited, self._visited)
+        events.listen(PagesVisited, self._count_pages)
         events.listen(HttpRequested, lambda e: self._requests.child(e.status).inc())
         events.listen(ScanEnded, lambda e: self._scans.child(word(e.result)).inc())
 
-    def _visited(self, event: PagesVisited) -> None:
+    def _count_pages(self, event: PagesVisited) -> None:
         for result, count in event.counts.items():
             self._pages.child(result).inc(count)
