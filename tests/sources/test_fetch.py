@@ -518,7 +518,7 @@ class TestCommand:
             (("@harbour", "--date", "1.6.2026"), "--date '1.6.2026' is not a day"),
             (("no channel!", "--date", "2026-06-01"), "is not the name of a channel"),
             (("@harbour", "--date", "2026-06-01", "--account", "nobody"), "there is no account 'nobody'"),
-            (("@harbour", "--date", "2006-06-01", "--until", "2026-06-01"), "more than 3,660 days"),
+            (("@harbour", "--date", "2006-06-01", "--until", "2026-06-01"), "longer than 3,660 days"),
         ],
     )
     def test_what_makes_no_sense_is_refused(self, cli: CommandLine, words: tuple[str, ...], says: str) -> None:
