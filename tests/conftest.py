@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the library leaves it unannotated
 
 from servers import Postgres, Server, ServerMissingError, Valkey
@@ -30,7 +30,8 @@ from skipping import not_tested
 
 pytest_plugins = ("spec_coverage", "backends")
 # Properties are tried with so many examples, unless a test says otherwise; every run draws others.
-settings.register_profile("suite", max_examples=25)
+# Nor does a busy machine make a property wrong.
+settings.register_profile("suite", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 # Of the terminal that the tests were started from, which is none of theirs.
 os.environ.pop("COLUMNS", None)
