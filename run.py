@@ -100,8 +100,23 @@ def test(arguments: list[str]) -> int:
     # In parallel with the tests, because the checks use only one core.
     with ThreadPoolExecutor(1) as beside:
         checks = beside.submit(static_checks)
+        compile_tests()
         code = pytest(*side_by_side(), *thorough)
         return code or int(bool(checks.result()))
+
+
+def compile_tests() -> None:
+    """Import all tests once, so that pytest's processes find bytecode. Otherwise each of them compiles everything."""
+    command = [str(BIN / "python"), "-m", "pytest", "--collect-only", "-qq"]
+    # An error appears again in the tests, with its text.
+    subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environ_with_bytecode(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 def side_by_side() -> list[str]:
