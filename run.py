@@ -120,8 +120,8 @@ def compile_tests() -> None:
 
 
 def side_by_side() -> list[str]:
-    """Return the options for parallel tests: two more than there are cores, because many tests mostly wait."""
-    return ["-n", str(min(6, 2 + (os.cpu_count() or 1))), "--no-loadscope-reorder"]
+    """Return the options for parallel tests: three per core, because many tests mostly wait."""
+    return ["-n", str(min(8, 3 * (os.cpu_count() or 1))), "--no-loadscope-reorder"]
 
 
 def is_about(arguments: list[str], *words: str) -> bool:

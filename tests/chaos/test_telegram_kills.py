@@ -67,11 +67,14 @@ def total(town: Town) -> int:
 
 
 async def history_survives(town: Town, chance: random.Random, names: Sequence[str], victims: Sequence[str]) -> None:
-    """Collect everything while one process after the other is killed, at moments spread over the whole of it."""
+    """Collect everything while one process after the other is killed, at moments spread over the first half of it.
+
+    Not over all of it: on a busy machine the rest may be collected before this process gets to kill.
+    """
     when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=EVERY.total_seconds())
     for channel in town.channels:
         await add_job(town, channel, when=when)
-    share = total(town) // (len(victims) + 1)
+    share = total(town) // 2 // len(victims)
     with shown_at_the_end(town.fleet, {"kills": len(victims)}):
         await town.start(*names)
         for number, victim in enumerate(victims):
@@ -95,11 +98,11 @@ async def kill_at_work(town: Town, chance: random.Random, victim: str) -> None:
         working = await eventually(town.at_work, bool, seconds=120, what="somebody reads a channel", every=0.02)
         await asyncio.sleep(chance.uniform(0, 0.2))
         name = chance.choice(working) if victim == "worker" else victim
-        child = town.fleet.children[name]
+        child, stored = town.fleet.children[name], await town.stored()
         town.fleet.kill(name)
         left = len(await town.at_work()) if victim == "scheduler" else await town.left_running(child)
         town.fleet.start_again(name)
         if left:
-            assert await town.stored() < total(town)
+            assert stored < total(town)
             return
     pytest.fail(f"no {victim} was killed at work")
