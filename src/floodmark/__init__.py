@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .model.job import CatchUp, Job, Overlap, Priority
     from .settings import Settings
     from .sinks.port import EventSink
+    from .sources.form import JobForm, ParamOption
     from .sources.port import Context, Source, Target
     from .store.port import Event
 else:
@@ -87,6 +88,7 @@ else:
         "model.job": ("CatchUp", "Job", "Overlap", "Priority"),
         "settings": ("Settings",),
         "sinks.port": ("EventSink",),
+        "sources.form": ("JobForm", "ParamOption"),
         "sources.port": ("Context", "Source", "Target"),
         "store.port": ("Event",),
     }
@@ -117,7 +119,9 @@ __all__ = [
     "InvalidInput",
     "Item",
     "Job",
+    "JobForm",
     "Overlap",
+    "ParamOption",
     "Permanent",
     "Priority",
     "Services",

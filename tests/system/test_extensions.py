@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ from floodmark.model.job import DueJob, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.process import entry_points
 from floodmark.scheduler.scheduler import decide_one
+from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.testing.factories import Opened
 from floodmark.triggers import trigger_of
@@ -49,6 +50,7 @@ class Elsewhere(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lines: list[dict[str, Any]] = []
         self.tokens: set[str | None] = set()
+        self.only_media: set[str] = set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -57,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = parse_qs(urlsplit(self.path).query)
+        self.server.only_media.update(asked["only_media"])
         newer = [post for post in POSTS if int(post["id"]) > int(asked["min_id"][0])]
         self._answer(json.dumps(newer[: int(asked["limit"][0])][::-1]).encode())
 
@@ -111,7 +114,10 @@ def test_a_source_and_a_sink_of_other_packages_work_as_wheels(tmp_path: Path, mo
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("NDJSON_URL", f"{url}/events")
         cli.refused("add", "mastodon", "python", says="'python' is not a hashtag")
-        cli.good("add", "mastodon", f"{url}/tags/python", "--once")
+        assert "--only-media" in cli.good("add", "mastodon", "--help").out
+        added = cli.good("add", "mastodon", f"{url}/tags/python", "--once", "--only-media", "--json").json
+        assert added["params"] == {"only_media": True}
+        cli.refused("add", "mastodon", f"{url}/tags/python", says="collects")
         with cli.running("up", "--port", "0") as process:
             eventually(lambda: len(server.lines) >= len(POSTS) or process.poll() is not None)
             assert process.poll() is None, cli.said()
@@ -120,6 +126,7 @@ def test_a_source_and_a_sink_of_other_packages_work_as_wheels(tmp_path: Path, mo
     assert [line["key"] for line in server.lines] == [post["id"] for post in POSTS]
     assert server.lines[0]["data"] == {key: POSTS[0][key] for key in ("url", "content")} | {"author": "ada"}
     assert server.tokens == {"Bearer canary"}
+    assert server.only_media == {"true"}
     assert len(items) == len(POSTS)
     assert "canary" not in cli.said()
 
@@ -145,20 +152,34 @@ class Night:
     latest = after
 
 
+class Folder:
+    """A source without a form, which accepts every target."""
+
+    kind = "folder"
+
+    def __init__(self, settings: Settings) -> None:
+        pass
+
+    def check(self, target: str, params: Mapping[str, Any]) -> None:
+        pass
+
+
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 def sunrise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with triggers, as an installer leaves it."""
+    """A package with triggers, a source and a form, as an installer leaves it."""
     told = tmp_path / "sunrise-1.0.dist-info"
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: sunrise\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text(
         "[floodmark.triggers]\nsunrise = sunrise:sunrise\nnight = sunrise:night\nlost = sunrise:no_such_thing\n"
+        "[floodmark.sources]\nfolder = sunrise:Folder\n"
+        "[floodmark.forms]\nlost = sunrise:no_such_thing\n"
     )
     (tmp_path / "sunrise.py").write_text(
-        "from system.test_extensions import Night, Sunrise\n"
+        "from system.test_extensions import Folder, Night, Sunrise\n"
         "def sunrise(when, anchor): return Sunrise()\n"
         "def night(when, anchor): return Night()\n"
     )
@@ -196,10 +217,34 @@ def test_a_trigger_that_fails_makes_its_job_invalid_and_no_other() -> None:
     assert "calendar, cron, event, immediate, interval, lost, night, sunrise" in refused.value.hint
 
 
+@pytest.mark.usefixtures("sunrise")
+def test_a_job_of_a_source_without_a_form_has_the_options_of_all_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli = CommandLine(tmp_path)
+    added = cli.good("add", "folder", "inbox", "--every", "1m", "--param", "depth=2", "--json").json
+
+    assert (added["source"], added["target"], added["params"]) == ("folder", "inbox", {"depth": 2})
+    cli.refused("add", "folder", "inbox", "--depth", "2", says="No such option: --depth")
+
+
+@pytest.mark.usefixtures("sunrise")
+def test_a_broken_form_hides_no_other_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli = CommandLine(tmp_path)
+    listed = " ".join(cli.good("add", "--help").out.replace("│", " ").split())
+
+    assert "lost Its options are unknown: lost of floodmark.forms cannot be loaded from sunrise" in listed
+    assert "telegram Collect the posts of a Telegram channel" in listed
+    cli.refused("add", "lost", "x", says="there is no source 'lost'")
+
+
 def test_built_in_extensions_are_entry_points_like_any() -> None:
     assert set(entry_points.find_extensions("floodmark.sources")) >= {"cookies", "feed", "python", "telegram", "web"}
     assert set(entry_points.find_extensions("floodmark.sinks")) >= {"files", "redis"}
     assert set(entry_points.find_extensions("floodmark.notifications")) >= {"email", "slack", "webhook"}
+    assert set(entry_points.find_extensions("floodmark.forms")) >= {"cookies", "feed", "python", "telegram", "web"}
     for group in ("sources", "sinks", "notifications", "triggers"):
         for name in entry_points.find_extensions(f"floodmark.{group}"):
             assert callable(entry_points.load_extension(f"floodmark.{group}", name))

@@ -28,21 +28,22 @@ def page() -> str:
     """Return all commands as a Markdown page."""
     root: Any = typer.main.get_command(app)
     parts = [HEAD, "\n## Global options\n\n", *_options(root, "floodmark")]
-    for name, command in root.commands.items():
-        parts += _command(f"floodmark {name}", command)
+    for name in root.list_commands(None):
+        parts += _command(f"floodmark {name}", root.get_command(None, name))
     return "".join(parts)
 
 
 def _command(path: str, command: Any) -> Iterator[str]:
     context = command.make_context(path, [], resilient_parsing=True)
     yield f"\n## {path}\n\n"
-    if not hasattr(command, "commands"):
+    is_group = hasattr(command, "list_commands")
+    if not is_group:
         yield f"    {' '.join([path, *_usage(command, context)])}\n\n"
     yield f"{_help(command)}\n"
     rows = list(_options(command, path))
     yield from ["\n", *rows] if rows else []
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from _command(f"{path} {name}", inner)
+    for name in command.list_commands(context) if is_group else ():
+        yield from _command(f"{path} {name}", command.get_command(context, name))
 
 
 def _usage(command: Any, context: Any) -> Iterator[str]:

@@ -1,0 +1,55 @@
+"""The form of `floodmark add SOURCE TARGET`: how a source describes its target and its options to the command line."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from floodmark.model.accounts import AccountRow
+from floodmark.model.spec import JobSpec
+
+if TYPE_CHECKING:
+    from floodmark.settings import Settings
+
+# The group of entry points. Each has the name of a source and names its `JobForm`.
+FORMS = "floodmark.forms"
+
+
+class ParamOption(Struct, frozen=True):
+    """An option of `floodmark add` that sets a param of the job.
+
+    `kind` is `str`, `int`, `bool`, or `list[str]` for an option that can be repeated. `flags` are the names of the
+    option, such as `--deep` or `--feeds/--no-feeds`; by default they are made from `param`. They must differ from the
+    options of all jobs. `default` is only shown in the help.
+    """
+
+    param: str
+    help: str
+    kind: Any = str
+    flags: str = ""
+    metavar: str | None = None
+    min: int | None = None
+    default: str | None = None
+
+
+class JobForm(Struct, frozen=True, kw_only=True):
+    """The form of `floodmark add SOURCE TARGET`: the help text, the target and the options of one source.
+
+    An example can follow the `help` in a paragraph of its own. With `uses_account` there is an option `--account`, and
+    a job belongs to the tenant of its account.
+
+    `complete(spec, settings)` normalises the target of a new job; a second job for the same target is then refused
+    unless it has a name. A source of a package can set `one_job_per_target` instead, which holds for the API too.
+
+    `find_missing(spec, settings, accounts)` returns what must still be set up before the new job can run, with the next
+    step, or None. The job is added anyway.
+    """
+
+    help: str
+    metavar: str = "TARGET"
+    target_help: str = "Target, in the format of the source."
+    options: tuple[ParamOption, ...] = ()
+    uses_account: bool = False
+    complete: "Callable[[JobSpec, Settings], JobSpec] | None" = None
+    second_job_needs: str = "a --name"
+    find_missing: "Callable[[JobSpec, Settings, Sequence[AccountRow]], str | None] | None" = None

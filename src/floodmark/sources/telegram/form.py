@@ -1,0 +1,45 @@
+"""The form of `floodmark add telegram`."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from floodmark.model.accounts import AccountRow
+from floodmark.model.spec import JobSpec
+from floodmark.sources.form import JobForm, ParamOption
+
+from .targets import complete_job
+
+if TYPE_CHECKING:
+    from floodmark.settings import Settings
+
+
+def _complete(spec: JobSpec, settings: "Settings") -> JobSpec:
+    return complete_job(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
+
+
+def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[AccountRow]) -> str | None:
+    name = spec.account
+    if name is not None and all(account.name != name for account in accounts):
+        return f"There is no account {name} yet. Add it: floodmark accounts add {name} --phone +..."
+    if name is None and all(account.state != "active" for account in accounts):
+        return "No Telegram account is set up yet. Add one: floodmark accounts add NAME --phone +..."
+    return None
+
+
+FORM = JobForm(
+    help="""Collect the posts of a Telegram channel; every 5 minutes if no schedule is given.
+
+    floodmark add telegram @channel --every 10m
+    """,
+    metavar="CHANNEL",
+    target_help="@channel, a t.me link, or its number (-- -100... with a minus).",
+    uses_account=True,
+    complete=_complete,
+    find_missing=_find_missing,
+    options=(
+        ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
+        ParamOption("since", "Start with the posts of this day.", metavar="DATE"),
+        ParamOption("revisit", "Read posts younger than this again, to find edits and deletions.", metavar="TIME"),
+    ),
+)
