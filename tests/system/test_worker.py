@@ -478,7 +478,8 @@ async def test_a_cancelled_execution_is_ended(resources: Resources) -> None:
 @pytest.mark.spec("V8")
 async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(resources: Resources) -> None:
     """What was fetched ahead is closed without having begun, and then there is room again."""
-    gate = Gate()
+    gate, failed = Gate(), list[StepFailed]()
+    resources.events.listen(StepFailed, failed.append)
 
     async def work(target: Target, context: Context) -> None:
         if target.name.startswith("slow"):
@@ -493,7 +494,8 @@ async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(resource
         async def are_cancelled() -> bool:
             await change_executions(resources, slow, cancel_requested="enough")
             await worker.heartbeat()
-            return await states(resources) == {"done": 30, "cancelled": 12}
+            assert await states(resources) == {"done": 30, "cancelled": 12}, failed
+            return True
 
         await eventually(are_cancelled)
         await given_queued(resources, 2)
