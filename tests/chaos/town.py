@@ -24,7 +24,8 @@ SETTINGS: dict[str, Any] = {
     "scheduler_queue_prefix": PREFIX,
     "execution_lease": "1",
     "scheduler_leader_ttl": "1",
-    "telegram_session_ttl": "1.5",
+    # A process that gets no CPU for this long would lose its session.
+    "telegram_session_ttl": "6",
     "telegram_session_linger": "0.5",
     "telegram_call_timeout": "10",
     "execution_retry_base": "0.2",

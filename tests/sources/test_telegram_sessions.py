@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -92,6 +93,26 @@ async def test_a_session_that_is_open_elsewhere_is_not_opened(desk: Desk, server
             pass
     assert server.connections == 0
     assert await holder(desk) == "another-host"
+
+
+@pytest.mark.spec("T6")
+@pytest.mark.parametrize("turns", [0, 1, 3])
+async def test_closing_that_is_interrupted_leaves_no_connection_open(
+    desk: Desk, server: LoopbackTelegram, turns: int
+) -> None:
+    """The next session would be the second one of its account."""
+    sessions = sessions_of(desk)
+    async with sessions.borrow("reader1") as session:
+        await session.call("help.getConfig", GetConfigRequest(), target="")
+        closing = asyncio.create_task(session.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await session.close()
+        await eventually(lambda: server.connected("reader1") == [])
+        with suppress(asyncio.CancelledError):
+            await closing
+    await sessions.close()
 
 
 async def test_a_lease_that_was_taken_away_closes_the_session(desk: Desk, server: LoopbackTelegram) -> None:
