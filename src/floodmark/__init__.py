@@ -15,7 +15,7 @@ Values and decisions:
     security/       encryption of secrets, masking of secrets in output
     settings/       every setting: name, default, bounds, origin
     triggers/       when a job is due: cron, interval, calendar, once
-    rules/          pure decisions: planning, may it start, rank, stream name, outcomes, backoff, explanation
+    rules/          pure decisions: planning, may it start, rank, stream name, outcomes, backoff, freshness, explanation
 
 Ports and adapters:
 

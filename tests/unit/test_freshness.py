@@ -1,0 +1,222 @@
+"""Adaptive polling: learning from posting times, and deciding when to poll."""
+
+import math
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from floodmark.rules.freshness import (
+    Activity,
+    Habits,
+    Rhythm,
+    adjust_price,
+    expect,
+    first_price,
+    gain_of_square_root,
+    habits_of,
+    learn,
+    learn_first,
+    level_of,
+    next_poll,
+)
+from floodmark.rules.replay import AdaptivePolling, Poll, Trace, measure_delays, poll_regularly
+
+pytestmark = pytest.mark.spec("T14", "B1")
+
+HOUR, DAY = 3600.0, 86400.0
+MONDAY = 4 * DAY
+HABITS = Habits(rate=10 / DAY)
+
+
+def draw_trace(rates: list[float], days: int, *, seed: int = 1) -> Trace:
+    """Draw posts at constant rates. The first third is the past."""
+    chance, posts = random.Random(seed), []
+    for rate in rates:
+        at, of_one = 0.0, list[float]()
+        while at < days * DAY:
+            at += chance.expovariate(rate)
+            of_one.append(at)
+        posts.append(of_one)
+    return Trace(posts, days * DAY / 3, days * DAY)
+
+
+def polls_of(trace: Trace, rate: float, count: int, *, max_delay: float | None = None) -> list[Poll]:
+    polls = AdaptivePolling(trace, rate, max_delay=max_delay).polls()
+    return [next(polls) for _ in range(count)]
+
+
+def steady(per_hour: float, days: int = 28) -> Activity:
+    """What is known of a source that posts at equal distances."""
+    step = HOUR / per_hour
+    activity, at = Activity(until=MONDAY, since=MONDAY), MONDAY
+    for _ in range(days * 24):
+        times = [at + n * step for n in range(1, int(per_hour) + 1)]
+        at += HOUR
+        activity = learn(activity, Rhythm(activity, HABITS), times, at)
+    return activity
+
+
+# Learning
+
+
+def test_the_level_is_the_rate_of_the_last_weeks() -> None:
+    activity = steady(4)
+    assert level_of(activity, HABITS) == pytest.approx(4 / HOUR, rel=0.03)
+    for _ in range(14 * 24):
+        activity = learn(activity, Rhythm(activity, HABITS), [], activity.until + HOUR)
+    # Half of the old observations are forgotten, and the new ones are empty.
+    assert level_of(activity, HABITS) < 2.2 / HOUR
+
+
+def test_a_late_poll_teaches_as_much_as_many_early_ones() -> None:
+    times = [MONDAY + n * 600 for n in range(1, 145)]
+    often = Activity(until=MONDAY, since=MONDAY)
+    for hour in range(1, 25):
+        now = MONDAY + hour * HOUR
+        often = learn(often, None, [time for time in times if now - HOUR < time <= now], now)
+    once = learn(Activity(until=MONDAY, since=MONDAY), None, times, MONDAY + DAY)
+    assert level_of(once, HABITS) == pytest.approx(level_of(often, HABITS), rel=0.03)
+    assert once.hours == pytest.approx(often.hours)
+    assert once.minutes == pytest.approx(often.minutes)
+
+
+def test_a_source_that_posts_at_noon_is_expected_at_noon() -> None:
+    activity = Activity(until=MONDAY, since=MONDAY)
+    for day in range(28):
+        noon = MONDAY + day * DAY + 12 * HOUR
+        activity = learn(activity, None, [noon + n * 300 for n in range(12)], MONDAY + (day + 1) * DAY)
+    rhythm = Rhythm(activity, HABITS)
+    assert rhythm.hours[12] > 10 * rhythm.hours[3]
+    assert sum(rhythm.hours) == pytest.approx(168, rel=0.01)
+    assert expect(activity, rhythm, activity.until + DAY, HABITS) == pytest.approx(12, rel=0.1)
+
+
+def test_chance_does_not_make_a_rhythm() -> None:
+    """Random posts at a constant rate leave the hours of the week nearly equal."""
+    chance, activity = random.Random(3), Activity(until=MONDAY, since=MONDAY)
+    for _ in range(28):
+        times = [activity.until + chance.random() * DAY for _ in range(10)]
+        activity = learn(activity, None, times, activity.until + DAY)
+    rhythm = Rhythm(activity, HABITS)
+    assert max(rhythm.hours) < 2
+    assert min(rhythm.hours) > 0.5
+
+
+def test_one_poll_teaches_a_bounded_number_of_items() -> None:
+    flood = learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + n for n in range(5000)], MONDAY + DAY)
+    assert flood.items == 200
+
+
+def test_items_of_the_future_count_as_now() -> None:
+    activity = learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + 30 * DAY], MONDAY + HOUR)
+    assert activity.items == 1
+    assert activity.hours[1] > 0
+
+
+def test_old_counts_keep_their_meaning_after_years() -> None:
+    activity = Activity(until=MONDAY, since=MONDAY)
+    for week in range(1, 200):
+        now = MONDAY + week * 7 * DAY
+        activity = learn(activity, None, [now - DAY, now - 2 * DAY], now)
+    assert max(activity.hours) < 2.0**22
+    assert level_of(activity, HABITS) == pytest.approx(2 / (7 * DAY), rel=0.25)
+
+
+def test_the_newest_posts_teach_before_the_second_poll() -> None:
+    known = learn_first([MONDAY + n * HOUR for n in range(100)], MONDAY + 100 * HOUR)
+    assert level_of(known, HABITS) == pytest.approx(1 / HOUR, rel=0.1)
+    unknown = learn_first([], MONDAY)
+    assert level_of(unknown, HABITS) == pytest.approx(5 / DAY)
+
+
+def test_a_source_that_just_posted_a_lot_is_polled_sooner() -> None:
+    calm = steady(2)
+    now = calm.until + HOUR
+    rhythm = Rhythm(calm, HABITS)
+    as_usual, much = (learn(calm, rhythm, [now - 60 * n for n in range(count)], now) for count in (2, 20))
+    due = [next_poll(known, rhythm, HABITS, price=1000, latest=DAY) for known in (as_usual, much)]
+    assert due[1] < due[0]
+
+
+# Deciding
+
+
+@given(st.floats(0.1, 30), st.floats(10, 1e5), st.floats(0.1, 10))
+def test_a_poll_is_due_when_the_delay_reaches_the_price(per_hour: float, price: float, weight: float) -> None:
+    """For a constant rate A is rate * t^2 / 2, so the time follows from the price."""
+    rate = per_hour / HOUR
+    activity = Activity(until=MONDAY, since=MONDAY, items=rate * 1e9, seconds=1e9)
+    rhythm = Rhythm(activity, HABITS)
+    due = next_poll(activity, rhythm, HABITS, price=price, latest=1e9, weight=weight) - MONDAY
+    level = level_of(activity, HABITS)
+    assert due == pytest.approx(math.sqrt(2 * price * level**0.25 / weight / level), rel=0.01, abs=2)
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6))
+def test_no_poll_is_due_after_the_latest_time(price: float, latest: float) -> None:
+    activity = steady(1, days=1)
+    due = next_poll(activity, Rhythm(activity, HABITS), HABITS, price=price, latest=latest)
+    assert activity.until <= due <= activity.until + latest
+
+
+def test_late_polls_raise_the_price_and_early_ones_lower_it() -> None:
+    late, early, hour_late = (
+        adjust_price(100, due=due, now=MONDAY, sources=10, rate=0.01) for due in (MONDAY - 9, MONDAY + 9, MONDAY - HOUR)
+    )
+    assert early < 100 < late < hour_late == pytest.approx(100 * math.exp(0.003))
+
+
+def test_equal_sources_are_polled_in_turn() -> None:
+    trace = Trace([[n * HOUR for n in range(1000)] for _ in range(12)], 400 * HOUR, 1000 * HOUR)
+    polls = polls_of(trace, 12 / HOUR, 600)
+    for first in range(0, 600, 12):
+        assert {poll.source for poll in polls[first : first + 12]} == set(range(12))
+
+
+@settings(max_examples=15)
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=12), st.floats(2.5, 20), st.integers(0, 1000))
+def test_no_source_waits_longer_than_max_delay(per_day: list[float], rounds: float, seed: int) -> None:
+    """The guarantee holds for any rates if the budget can serve every source at least twice in that time."""
+    trace = draw_trace([rate / DAY for rate in per_day], 12, seed=seed)
+    rate, max_delay = len(per_day) / HOUR, rounds * HOUR
+    last = dict.fromkeys(range(len(per_day)), trace.start)
+    for poll in polls_of(trace, rate, 24 * len(per_day), max_delay=max_delay):
+        assert poll.at - last[poll.source] <= max_delay + 1e-6
+        last[poll.source] = poll.at
+
+
+def test_what_was_learned_survives_a_restart() -> None:
+    """Stored and read again, it leads to the same decision to the bit."""
+    activity = steady(3)
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(activity), type=Activity)
+    first, second = (
+        next_poll(known, Rhythm(known, HABITS), HABITS, price=500, latest=DAY) for known in (activity, again)
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize(("spread", "most"), [(0.5, 1.03), (1.0, 1.06)])
+def test_random_posts_at_constant_rates_come_close_to_the_square_root_law(spread: float, most: float) -> None:
+    """The law knows the rates; adaptive polling has to learn them, and takes a little care of quiet sources."""
+    chance = random.Random(5)
+    rates = [math.exp(chance.gauss(0, spread)) * 20 / DAY for _ in range(30)]
+    trace = draw_trace(rates, 60)
+    budget = len(rates) / HOUR
+    lawful = measure_delays(trace, poll_regularly(trace, [math.sqrt(rate) for rate in rates], budget))
+    uniform = measure_delays(trace, poll_regularly(trace, [1.0] * len(rates), budget))
+    adaptive = measure_delays(trace, AdaptivePolling(trace, budget).polls())
+    assert lawful.mean == pytest.approx(uniform.mean / gain_of_square_root(rates), rel=0.03)
+    assert adaptive.mean < lawful.mean * most
+    assert adaptive.mean < uniform.mean
+    assert abs(adaptive.requests - uniform.requests) <= len(rates)
+
+
+def test_the_fleet_is_the_mean_of_its_sources() -> None:
+    habits = habits_of([steady(2), steady(4)])
+    assert habits.rate == pytest.approx(3 / HOUR, rel=0.01)
+    assert sum(habits.day) == pytest.approx(24)
+    assert habits_of([]) == Habits()
+    assert first_price(10, 10 / HOUR, habits.rate) > 0
