@@ -4,25 +4,19 @@ from collections.abc import Callable
 
 from floodmark.extensions.services import Services
 from floodmark.model.notification_kinds import kinds_of
-from floodmark.process.entry_points import find_extensions, load_extension
+from floodmark.process.entry_points import open_extensions
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.services import services_for
 
 from .decisions import NotificationPace
 from .notifier import Leading, Notifier
-from .port import CHANNELS, NotificationChannel, OpenChannel
+from .port import CHANNELS, NotificationChannel
 from .trouble_repository import TroubleRepository
 
 
 def open_channels(services_for: Callable[[str], Services]) -> dict[str, NotificationChannel]:
     """Return every configured channel by the name of its entry point."""
-    found: dict[str, NotificationChannel] = {}
-    for name in sorted(find_extensions(CHANNELS)):
-        open_channel: OpenChannel = load_extension(CHANNELS, name)
-        channel = open_channel(services_for(name))
-        if channel is not None:
-            found[name] = channel
-    return found
+    return open_extensions(CHANNELS, services_for)
 
 
 def build_notifier(resources: Resources, leader: Leading) -> Notifier | None:

@@ -4,7 +4,7 @@ Floodmark registers its own in its `pyproject.toml`, as any other package does.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
@@ -35,6 +35,12 @@ def load_extension(group: str, name: str) -> Any:
         raise InvalidInput(
             f"{name} of {group} cannot be loaded from {package}: {error}", hint=f"reinstall or remove {package}"
         ) from error
+
+
+def open_extensions(group: str, services_for: Callable[[str], Any]) -> dict[str, Any]:
+    """Return every configured extension of a group by name. An opener returns None for one that is not configured."""
+    opened = {name: load_extension(group, name)(services_for(name)) for name in sorted(find_extensions(group))}
+    return {name: extension for name, extension in opened.items() if extension is not None}
 
 
 @cache

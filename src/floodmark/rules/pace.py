@@ -1,6 +1,6 @@
 """The call rate after a request to slow down: additive increase, multiplicative decrease.
 
-There is no rate limit until a call is told to wait. Then the rate is half of the measured rate; while calls succeed it
+There is no rate limit until a server asks to wait. Then the rate is half of the measured rate; while calls succeed it
 grows a little every second; above the ceiling the limit ends.
 """
 

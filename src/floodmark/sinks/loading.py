@@ -3,20 +3,14 @@
 from collections.abc import Callable
 
 from floodmark.extensions.services import Services
-from floodmark.process.entry_points import find_extensions, load_extension
+from floodmark.process.entry_points import open_extensions
 
-from .port import SINKS, EventSink, OpenSink
+from .port import SINKS, EventSink
 
 
 def open_sinks(services_for: Callable[[str], Services]) -> dict[str, EventSink]:
     """Return every configured sink by the name of its entry point."""
-    found: dict[str, EventSink] = {}
-    for name in sorted(find_extensions(SINKS)):
-        open_sink: OpenSink = load_extension(SINKS, name)
-        sink = open_sink(services_for(name))
-        if sink is not None:
-            found[name] = sink
-    return found
+    return open_extensions(SINKS, services_for)
 
 
 def is_relayed(sink: EventSink) -> bool:

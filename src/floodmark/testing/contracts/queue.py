@@ -562,7 +562,7 @@ class QueueContract(StoreContract):
         assert (after.execution_id, after.fence) == (waiting, lease.fence + 1)
 
     @pytest.mark.spec("E1", "G3")
-    async def test_a_stream_has_one_holder_whoever_asks(self, resources: Resources, other: Resources) -> None:
+    async def test_a_stream_has_one_holder_among_all_processes(self, resources: Resources, other: Resources) -> None:
         """Several processes ask at once for several executions of the same target."""
         await given_queued(resources, 12, stream="shared")
         requests = [take(p, 1, worker=f"w{n}") for n in range(6) for p in (resources, other)]
