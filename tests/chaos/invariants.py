@@ -146,13 +146,15 @@ async def check_ticks_kept(probe: Probe) -> None:
 
 async def check_health(keys: Mapping[str, set[str]], settings: dict[str, Any]) -> None:
     """What `floodmark doctor` would say while the processes are still there; `keys` of a stream are all it holds."""
-    async with open_resources(Settings(**settings)) as resources:
+    # The fleet's leases are short, and so are its time-outs: a busy machine may take longer to answer the doctor.
+    patient = Settings(**{**settings, "execution_lease": "180", "scheduler_leader_ttl": "180"})
+    async with open_resources(patient) as resources:
         doctor = Doctor(
             resources.database,
             resources.clock,
             leases=resources.leases,
             leader_key=resources.settings.scheduler_leader_key,
-            execution_lease=resources.settings.execution_lease,
+            execution_lease=Settings(**settings).execution_lease,
             redis=resources.redis,
             prefix=resources.settings.scheduler_queue_prefix,
         )

@@ -243,7 +243,7 @@ async def _with_history(connection: Connection) -> None:
     await connection.execute(
         "INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, completed_at)"
         " SELECT 'x' || n, job_id, 'busy', now() - n * interval '1 day', 'done', 2, now()"
-        "   FROM jobs, generate_series(1, 2000) n"
+        "   FROM jobs, generate_series(1, 2000) n ON CONFLICT DO NOTHING"
     )
 
 
