@@ -31,6 +31,7 @@ class ScheduleType(StrEnum):
     CALENDAR = "calendar"
     IMMEDIATE = "immediate"
     EVENT = "event"
+    ADAPTIVE = "adaptive"
 
 
 class Frequency(StrEnum):
@@ -76,7 +77,8 @@ class When(Struct, frozen=True, kw_only=True):
         ScheduleType,
         Field(
             "Kind of schedule: `cron` needs cron_expression, `interval` needs interval_seconds, `calendar` needs "
-            "frequency and time_config; `immediate` runs once, `event` only when it is triggered.",
+            "frequency and time_config; `immediate` runs once, `event` only when it is triggered; `adaptive` runs when "
+            "enough new items are expected, within its budget.",
             example="interval",
             unset="derived from the other schedule fields; `event` if there are none",
         ),
@@ -205,6 +207,35 @@ class JobFields(Struct, frozen=True, kw_only=True, gc=False):
             option=Option("--timeout", _POLICY, "TIME"),
         ),
     ] = timedelta(hours=1)
+    budget: Annotated[
+        str | None,
+        Field(
+            "Budget of requests that it shares with other jobs. Each of its requests counts.",
+            bounds=NAME,
+            example="news",
+            unset="`default` for an adaptive job, no budget for others",
+            option=Option("--budget", _SCHEDULE, "NAME"),
+        ),
+    ] = None
+    max_delay: Annotated[
+        timedelta | None,
+        Field(
+            "An adaptive job runs at least this often.",
+            bounds=POSITIVE_SECONDS,
+            example=3600,
+            unset="that of the budget",
+            option=Option("--max-delay", _SCHEDULE, "TIME"),
+        ),
+    ] = None
+    weight: Annotated[
+        float,
+        Field(
+            "How much the delay of its items counts, compared with other adaptive jobs of the budget.",
+            bounds=Meta(gt=0, le=1000),
+            example=1,
+            option=Option("--weight", _SCHEDULE, "NUMBER"),
+        ),
+    ] = 1.0
     retry_max: Annotated[
         int,
         Field(
@@ -288,6 +319,7 @@ class Job(JobFields, frozen=True, kw_only=True, gc=False):
     planned_until: Annotated[
         datetime | None, Field("Every instant up to here has become an execution or was passed over.")
     ] = None
+    hinted_at: Annotated[datetime | None, Field("When a hint said that there is something new.")] = None
     last_run: Annotated[datetime | None, Field("When its last execution started.")] = None
     last_success: Annotated[datetime | None, Field("When an execution last succeeded.")] = None
     last_status: Annotated[str | None, Field("State of its last execution.")] = None
@@ -309,6 +341,7 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority = Priority.NORMAL
     timeout: timedelta = timedelta(hours=1)
     retry_max: int = 3
+    budget: str | None = None
     limit_key: str | None = None
     account: str | None = None
     source_id: str | None = None
@@ -327,6 +360,7 @@ class DueJob(Struct, frozen=True, kw_only=True, gc=False):
     when: When
     policy: Policy = Policy()
     priority: Priority = Priority.NORMAL
+    budget: str | None = None
     invalid_reason: str | None = None
     planned_until: datetime | None = None
     created_at: datetime = LONG_AGO

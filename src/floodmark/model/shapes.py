@@ -19,7 +19,8 @@ def job_shape(job: Job) -> dict[str, Any]:
     """Return a job under the names of its columns."""
     shape = dict(zip(FIELDS, _values_of(job), strict=True))
     for name in _DURATIONS:
-        shape[name] = shape[name].total_seconds()
+        if shape[name] is not None:
+            shape[name] = shape[name].total_seconds()
     if job.next_run == NEVER:
         shape["next_run"] = None
     return shape

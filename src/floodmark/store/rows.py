@@ -56,6 +56,8 @@ def _expression(field: JobField) -> str:
     if field.is_enum:
         # A frequency typed by hand may be wrong; the trigger reports it when the job is planned.
         read = f"{field.kind.__name__}.get($, $)" if field.is_optional else f"{field.kind.__name__}[$]"
+    elif field.kind is timedelta and field.is_optional:
+        read = f"None if $ is None else {read}"
     elif field.kind is datetime and not field.is_optional:
         read += " or LONG_AGO"
     return read.replace("$", field.name)

@@ -9,7 +9,7 @@ from string import Formatter
 from sqlalchemy import ColumnElement, FromClause, func
 
 from floodmark.model.execution import State
-from floodmark.model.job import SCHEDULER_VERSION
+from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules.planner import REPLACED
 from floodmark.rules.starting import FORCED
 
@@ -74,6 +74,9 @@ RESCUES = "CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END"
 PLANNABLE = (
     f"j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = {SCHEDULER_VERSION}"
 )
+# The jobs that the scheduler plans by the clock: an adaptive job only once, at first.
+CLOCKED = f"{PLANNABLE} AND (j.schedule_type <> {quote(ScheduleType.ADAPTIVE)} OR j.next_run IS NULL)"
+ADAPTIVE = f"{PLANNABLE} AND j.schedule_type = {quote(ScheduleType.ADAPTIVE)}"
 
 # The new values of unfinished executions that a newer instant replaces: a running one is asked to end.
 REPLACE = f"""

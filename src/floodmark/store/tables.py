@@ -23,6 +23,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     SmallInteger,
     String,
@@ -44,7 +45,15 @@ from .types import Json, Serial, UtcTime, new_id, now_text
 STATES = ("queued", "waiting", "running", "done", "dead", "cancelled", "skipped")
 
 # A change of one of these columns makes the scheduler plan the job again.
-WHEN_COLUMNS = (*When.__struct_fields__, "schedule_enabled", "paused", "scheduler_version")
+WHEN_COLUMNS = (
+    *When.__struct_fields__,
+    "schedule_enabled",
+    "paused",
+    "scheduler_version",
+    "budget",
+    "max_delay_seconds",
+    "weight",
+)
 
 # The type of a column, by the type of its field.
 _SQL_TYPES: Mapping[Any, Any] = {
@@ -102,7 +111,12 @@ jobs = Table(
 )
 
 _PLANNABLE = "schedule_enabled AND NOT paused AND invalid_reason IS NULL AND scheduler_version = 2"
-partial_index("ix_jobs_next_run", _PLANNABLE, jobs.c.next_run)
+# The scheduler plans an adaptive job once; from then on it runs in the order of its budget.
+CLOCKED = f"(schedule_type <> '{ScheduleType.ADAPTIVE.value}' OR next_run IS NULL)"
+_ADAPTIVE = f"schedule_type = '{ScheduleType.ADAPTIVE.value}'"
+partial_index("ix_jobs_next_run", f"{_PLANNABLE} AND {CLOCKED}", jobs.c.next_run)
+partial_index("ix_jobs_adaptive", f"{_PLANNABLE} AND {_ADAPTIVE}", jobs.c.budget, jobs.c.next_run)
+partial_index("ix_jobs_hinted", "hinted_at IS NOT NULL", jobs.c.budget, jobs.c.hinted_at)
 partial_index("ix_jobs_stream", "stream IS NOT NULL", jobs.c.stream)
 Index("ix_jobs_target", jobs.c.target, jobs.c.source)
 partial_index("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
@@ -179,6 +193,59 @@ partial_index(
     job_executions.c.hold,
     job_executions.c.job_id,
     job_executions.c.scheduled_for,
+)
+
+# A budget of requests. Each request moves `next_free` by `interval_seconds`, so that none is made too early.
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("requests", Float, nullable=False),
+    Column("period", Text, nullable=False, server_default="minute"),
+    Column("max_delay_seconds", Float),
+    Column("fairness", Float, nullable=False, server_default="0.25"),
+    Column("next_free", UtcTime, nullable=False, server_default=now_text()),
+    Column("interval_seconds", Float, nullable=False),
+    # What the leader has measured: its jobs, the price of a request, the habits of its sources, the rhythm of a week.
+    Column("sources", Integer, nullable=False, server_default="0"),
+    Column("price", Float),
+    Column("habits", Json),
+    Column("measured_at", UtcTime),
+    Column("version", Integer, nullable=False, server_default="1"),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    CheckConstraint("period = 'minute' OR period = 'week'", name="period"),
+    CheckConstraint("requests > 0", name="requests"),
+)
+
+# Runs that were fired and have not made their first request yet.
+budget_grants = Table(
+    "budget_grants",
+    metadata,
+    Column("execution_id", String(36), primary_key=True),
+    Column("budget", Text, nullable=False),
+    Column("granted_at", UtcTime, nullable=False, server_default=now_text()),
+    Index("ix_budget_grants_budget", "budget"),
+)
+
+# Requests by hour, for weekly budgets and reports.
+budget_hours = Table(
+    "budget_hours",
+    metadata,
+    Column("budget", Text, nullable=False),
+    Column("hour", UtcTime, nullable=False),
+    Column("requests", Integer, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("budget", "hour"),
+)
+
+# What is known about the times of the items of a job with a budget, and how late they were stored.
+activity = Table(
+    "activity",
+    metadata,
+    Column("job_id", String(36), ForeignKey("jobs.job_id", ondelete="CASCADE"), primary_key=True),
+    Column("learned", LargeBinary),
+    Column("measured", LargeBinary),
+    Column("polled_at", UtcTime, nullable=False),
 )
 
 watermarks = Table(

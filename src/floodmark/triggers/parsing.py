@@ -20,6 +20,7 @@ def when_of(
     weekly: str | None = None,
     monthly: str | None = None,
     once: bool = False,
+    adaptive: bool = False,
     timezone: str = "UTC",
 ) -> When:
     """Return the schedule columns of one of these arguments; of none, those of an event job."""
@@ -31,6 +32,7 @@ def when_of(
         "weekly": weekly,
         "monthly": monthly,
         "once": once or None,
+        "adaptive": adaptive or None,
     }
     given = {word: value for word, value in said.items() if value is not None}
     if len(given) > 1:
@@ -45,6 +47,8 @@ def when_of(
         return When(schedule_type=ScheduleType.INTERVAL, interval_seconds=seconds, timezone=timezone)
     if word == "once":
         return When(schedule_type=ScheduleType.IMMEDIATE, timezone=timezone)
+    if word == "adaptive":
+        return When(schedule_type=ScheduleType.ADAPTIVE, timezone=timezone)
     return When(
         schedule_type=ScheduleType.CALENDAR,
         frequency=Frequency(word),
@@ -84,6 +88,8 @@ def words_of(when: When) -> str:
             return "once"
         case ScheduleType.EVENT:
             return "on demand"
+        case ScheduleType.ADAPTIVE:
+            return "adaptive"
 
 
 def _calendar_words(when: When) -> str:

@@ -14,7 +14,7 @@ from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
-from floodmark.store.rule_sql import PLANNABLE, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
+from floodmark.store.rule_sql import CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ SELECT {DUE_SELECT},
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
         AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
-  FROM jobs j WHERE {{which}} AND {PLANNABLE} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
+  FROM jobs j WHERE {{which}} AND {CLOCKED} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
 _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
 _DUE = _LOOK_AT.format(which="j.next_run <= $2")
@@ -57,7 +57,7 @@ UPDATE executions SET {REPLACE.format(now="clock_timestamp()")}
  WHERE job_id = ANY($1) AND completed_at IS NULL AND NOT execution_id = ANY($2)
 """
 
-_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {PLANNABLE} ORDER BY j.next_run LIMIT 1"
+_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {CLOCKED} ORDER BY j.next_run LIMIT 1"
 
 
 class PostgresFiring:

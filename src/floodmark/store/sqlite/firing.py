@@ -12,7 +12,7 @@ from floodmark.rules.rank import rank_of
 from floodmark.store.database import SqliteDatabase
 from floodmark.store.port import Decide, Decision, Fired, NewExecution
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, decode_json, due_job_from_row, read_moment
-from floodmark.store.rule_sql import PLANNABLE, REPLACE, UNMET_SINCE_LAST_RUN
+from floodmark.store.rule_sql import CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN
 from floodmark.store.types import to_text
 
 _LOOK_AT = f"""
@@ -23,7 +23,7 @@ SELECT {DUE_SELECT},
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
         AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
-  FROM jobs j WHERE {{which}} AND {PLANNABLE} ORDER BY j.next_run LIMIT ?
+  FROM jobs j WHERE {{which}} AND {CLOCKED} ORDER BY j.next_run LIMIT ?
 """
 _UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
 _DUE = _LOOK_AT.format(which="j.next_run <= ?")
@@ -41,7 +41,7 @@ UPDATE executions SET {REPLACE.format(now=":now")}
  WHERE job_id = :job AND completed_at IS NULL AND scheduled_for < :newest
 """
 
-_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {PLANNABLE} ORDER BY j.next_run LIMIT 1"
+_NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {CLOCKED} ORDER BY j.next_run LIMIT 1"
 
 
 class SqliteFiring:
