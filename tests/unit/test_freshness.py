@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -13,14 +14,22 @@ from floodmark.rules.freshness import (
     Habits,
     Rhythm,
     adjust_price,
+    decode_activity,
+    encode_activity,
     expect,
+    explain_poll,
     first_price,
     gain_of_square_root,
     habits_of,
+    interval_of,
+    latest_due,
     learn,
+    learn_change,
     learn_first,
     level_of,
     next_poll,
+    rate_of,
+    shape_of_week,
 )
 from floodmark.rules.replay import AdaptivePolling, Poll, Trace, measure_delays, poll_regularly
 
@@ -83,6 +92,56 @@ def test_a_late_poll_teaches_as_much_as_many_early_ones() -> None:
     assert once.minutes == pytest.approx(often.minutes)
 
 
+@given(st.lists(st.integers(1, 86400), max_size=40), st.integers(0, 40))
+def test_the_pages_of_one_poll_teach_as_much_as_one_page(seconds: list[int], cut: int) -> None:
+    """Each page is learned in the transaction that stores it; the order of pages does not matter."""
+    before = steady(1, days=2)
+    rhythm, times, now = Rhythm(before, HABITS), [before.until + second for second in set(seconds)], before.until + DAY
+    whole, newer_first = (
+        learn(learn(before, rhythm, first, now), rhythm, then, now)
+        for first, then in ((times, []), (times[cut:], times[:cut]))
+    )
+    for name in Activity.__struct_fields__:
+        assert getattr(newer_first, name) == pytest.approx(getattr(whole, name), rel=1e-5)
+
+
+def test_an_old_item_counts_less() -> None:
+    blank, now = Activity(until=MONDAY, since=MONDAY), MONDAY + 28 * DAY
+    assert learn(blank, None, [MONDAY], now).items == pytest.approx(0.25)
+    assert learn(blank, None, [now], now).items == pytest.approx(1)
+
+
+def test_an_album_is_one_event() -> None:
+    assert learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + 60] * 10, MONDAY + 60).items == 1
+
+
+@settings(max_examples=10)
+@given(st.floats(0.1, 1.5), st.integers(0, 1000))
+def test_a_source_without_times_is_learned_from_its_changes(per_poll: float, seed: int) -> None:
+    """Several changes between two polls look like one; the learned rate is right nevertheless."""
+    chance, activity = random.Random(seed), Activity(until=MONDAY, since=MONDAY, is_dated=False)
+    levels: list[float] = []
+    for _ in range(1500):
+        passed = chance.uniform(0.5, 1.5) * 4 * HOUR
+        changed = chance.random() < -math.expm1(-per_poll / (4 * HOUR) * passed)
+        activity = learn_change(activity, changed, activity.until + passed, HABITS)
+        levels.append(level_of(activity, HABITS))
+    assert not activity.is_dated
+    assert sum(levels[500:]) / 1000 == pytest.approx(per_poll / (4 * HOUR), rel=0.3)
+
+
+def test_a_second_answer_of_one_poll_teaches_nothing() -> None:
+    activity = learn_change(Activity(until=MONDAY, since=MONDAY), True, MONDAY + HOUR, HABITS)
+    assert activity.items == pytest.approx(1, rel=0.2)
+    assert learn_change(activity, True, MONDAY + HOUR, HABITS) == activity
+
+
+def test_a_source_with_times_after_all_is_learned_from_them() -> None:
+    activity = learn_change(Activity(until=MONDAY, since=MONDAY), True, MONDAY + HOUR, HABITS)
+    assert not learn(activity, None, [], MONDAY + 2 * HOUR).is_dated
+    assert learn(activity, None, [MONDAY + 2 * HOUR], MONDAY + 2 * HOUR).is_dated
+
+
 def test_a_source_that_posts_at_noon_is_expected_at_noon() -> None:
     activity = Activity(until=MONDAY, since=MONDAY)
     for day in range(28):
@@ -107,12 +166,14 @@ def test_chance_does_not_make_a_rhythm() -> None:
 
 def test_one_poll_teaches_a_bounded_number_of_items() -> None:
     flood = learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + n for n in range(5000)], MONDAY + DAY)
-    assert flood.items == 200
+    assert sum(flood.hours) == pytest.approx(200, rel=0.01)
+    assert flood.items <= 200
 
 
 def test_items_of_the_future_count_as_now() -> None:
     activity = learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + 30 * DAY], MONDAY + HOUR)
     assert activity.items == 1
+    assert activity.until == MONDAY + HOUR
     assert activity.hours[1] > 0
 
 
@@ -120,7 +181,7 @@ def test_old_counts_keep_their_meaning_after_years() -> None:
     activity = Activity(until=MONDAY, since=MONDAY)
     for week in range(1, 200):
         now = MONDAY + week * 7 * DAY
-        activity = learn(activity, None, [now - DAY, now - 2 * DAY], now)
+        activity = learn(activity, None, [now - 3 * DAY, now - 4 * DAY], now)
     assert max(activity.hours) < 2.0**22
     assert level_of(activity, HABITS) == pytest.approx(2 / (7 * DAY), rel=0.25)
 
@@ -153,6 +214,38 @@ def test_a_poll_is_due_when_the_delay_reaches_the_price(per_hour: float, price: 
     due = next_poll(activity, rhythm, HABITS, price=price, latest=1e9, weight=weight) - MONDAY
     level = level_of(activity, HABITS)
     assert due == pytest.approx(math.sqrt(2 * price * level**0.25 / weight / level), rel=0.01, abs=2)
+
+
+@given(st.floats(0.001, 0.1), st.floats(10, 600), st.floats(0, 0.5))
+def test_a_source_without_times_is_polled_as_others_while_few_changes_are_expected(
+    per_hour: float, seconds: float, fairness: float
+) -> None:
+    dated = Activity(until=MONDAY, since=MONDAY, items=per_hour / HOUR * 1e9, seconds=1e9)
+    undated = msgspec.structs.replace(dated, is_dated=False)
+    level = level_of(dated, HABITS)
+    price = level ** (1 - fairness) * seconds**2 / 2
+    for known in (dated, undated):
+        due = next_poll(known, Rhythm(known, HABITS), HABITS, price=price, latest=DAY, fairness=fairness)
+        assert due - MONDAY == pytest.approx(seconds, rel=0.02, abs=0.1)
+
+
+def test_a_source_that_always_changes_is_not_polled_all_the_time() -> None:
+    """It cannot be more different than different: the delay grows by a second per second."""
+    activity = Activity(until=MONDAY, since=MONDAY, items=1e9, seconds=1e6, is_dated=False)
+    due = next_poll(activity, Rhythm(activity, HABITS), HABITS, price=1800, latest=DAY, fairness=0)
+    assert due - MONDAY == pytest.approx(1800, abs=1)
+
+
+def test_the_numbers_behind_a_decision_are_those_of_the_decision() -> None:
+    activity = steady(2)
+    rhythm, now = Rhythm(activity, HABITS), activity.until + 1.5 * HOUR
+    due = next_poll(activity, rhythm, HABITS, price=50000, latest=DAY)
+    forecast = explain_poll(activity, rhythm, HABITS, now=now, price=50000, latest=DAY)
+    assert forecast.items == pytest.approx(3, rel=0.1)
+    assert forecast.waited == 1.5 * HOUR
+    assert forecast.due_in == due - now
+    unchanged = msgspec.structs.replace(activity, is_dated=False)
+    assert explain_poll(unchanged, rhythm, HABITS, now=now, price=1, latest=DAY).items == pytest.approx(3, rel=0.1)
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6))
@@ -191,11 +284,75 @@ def test_no_source_waits_longer_than_max_delay(per_day: list[float], rounds: flo
 def test_what_was_learned_survives_a_restart() -> None:
     """Stored and read again, it leads to the same decision to the bit."""
     activity = steady(3)
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(activity), type=Activity)
+    again = decode_activity(encode_activity(activity))
+    assert again == activity
     first, second = (
         next_poll(known, Rhythm(known, HABITS), HABITS, price=500, latest=DAY) for known in (activity, again)
     )
     assert first == second
+
+
+def test_an_activity_of_another_version_is_learned_again() -> None:
+    stored = encode_activity(steady(1, days=1))
+    assert len(stored) < 1024
+    assert decode_activity(bytes([2]) + stored[1:]) is None
+    assert decode_activity(stored + b"more") is None
+    assert decode_activity(b"") is None
+
+
+# Budgets
+
+
+def by_day(day: Sequence[int], items: float = 100.0) -> Activity:
+    """Return a source that posts in these hours of the day."""
+    hours = tuple(items if hour % 24 in day else 0.0 for hour in range(168))
+    return Activity(until=MONDAY, since=MONDAY, items=items * len(day), seconds=7 * DAY, hours=hours)
+
+
+@pytest.mark.spec("B2")
+@given(st.lists(st.lists(st.integers(0, 23), max_size=12), max_size=4))
+def test_a_weekly_budget_is_spent_in_busy_hours(days: list[list[int]]) -> None:
+    activities = [by_day(day) for day in days]
+    shape = shape_of_week(activities, habits_of(activities))
+    assert sum(shape) == pytest.approx(168)
+    assert all(0 < rate <= 3 for rate in shape)
+    busy = [hour for hour in range(24) if all(hour in day for day in days)]
+    assert all(shape[hour] >= max(shape) * 0.999 for hour in busy)
+
+
+@pytest.mark.spec("B2")
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 23), max_size=12), st.integers(1, 600), st.floats(0, 7 * DAY))
+def test_a_weekly_budget_is_not_overdrawn_in_any_week(day: list[int], requests: int, start: float) -> None:
+    activities = [by_day(day)]
+    shape, tokens = shape_of_week(activities, habits_of(activities)), [start]
+    while len(tokens) <= requests:
+        tokens.append(tokens[-1] + interval_of(requests, "week", shape, tokens[-1]))
+    # Each token may be used half a second late.
+    assert 7 * DAY + 0.5 < tokens[requests] - tokens[0] < 7 * DAY + 20
+
+
+@pytest.mark.spec("B2")
+@given(st.floats(0.1, 6000))
+def test_a_budget_by_the_minute_is_not_overdrawn_in_any_minute(requests: float) -> None:
+    assert requests * interval_of(requests, "minute", (), MONDAY) > 60.5
+
+
+@given(st.lists(st.integers(0, 23), max_size=12), st.floats(0, 7 * DAY), st.floats(1, 48), st.integers(1, 500))
+def test_max_delay_leaves_time_for_a_round_of_a_weekly_budget(
+    day: list[int], polled: float, delay: float, sources: int
+) -> None:
+    activities = [by_day(day)]
+    shape = shape_of_week(activities, habits_of(activities))
+    rate = sources / HOUR
+    latest = latest_due(delay * HOUR, sources, rate, shape, polled)
+    assert 0 <= latest < delay * HOUR
+    if latest:
+        # Between that time and the end of the delay there are as many tokens as sources.
+        time = polled + latest
+        for _ in range(sources):
+            time += interval_of(rate / rate_of(1, "week"), "week", shape, time)
+        assert time == pytest.approx(polled + delay * HOUR, abs=1)
 
 
 @pytest.mark.parametrize(("spread", "most"), [(0.5, 1.03), (1.0, 1.06)])
