@@ -1,0 +1,38 @@
+"""Hints: something outside says that a source has new items. Column: `jobs.hinted_at`.
+
+A hint decides when a job runs, never what is collected: the leader fires hinted jobs first, within their budgets.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, update
+
+from floodmark.model.job import ScheduleType
+
+from .dialects import chunks
+from .repository import Repository
+from .rule_sql import JOB_STREAM
+from .tables import jobs
+
+
+class Hints(Repository):
+    """Stores hints. The caller notifies `Topic.JOBS` if there are any. Jobs that are not adaptive get none."""
+
+    async def give_jobs(self, job_ids: Sequence[str]) -> int:
+        """Store a hint for each of these jobs; returns the number of jobs that had none."""
+        return sum([await self._give(jobs.c.job_id.in_(some)) for some in chunks(job_ids)])
+
+    async def give_streams(self, streams: Sequence[str]) -> int:
+        """Store a hint for each job that collects one of these streams."""
+        return sum([await self._give(JOB_STREAM.in_(some)) for some in chunks(streams)])
+
+    async def give_targets(self, source: str, targets: Sequence[str]) -> int:
+        """Store a hint for each job with this source and one of these targets."""
+        return sum([await self._give((jobs.c.source == source) & jobs.c.target.in_(some)) for some in chunks(targets)])
+
+    async def _give(self, which: ColumnElement[bool]) -> int:
+        # The first hint counts: it says for how long something is known to wait.
+        unhinted = (jobs.c.schedule_type == ScheduleType.ADAPTIVE, jobs.c.hinted_at.is_(None))
+        async with self._database.writing() as connection:
+            given = await connection.execute(update(jobs).where(which, *unhinted).values(hinted_at=self._now()))
+            return int(given.rowcount)
