@@ -54,12 +54,20 @@ class Blob(Struct, frozen=True, gc=False):
     content: bytes
 
 
+class Poll(Struct, frozen=True, gc=False):
+    """A poll of a source whose job has a budget: when it began, and the requests since the last batch."""
+
+    at: datetime
+    requests: int = 0
+
+
 class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is valid once they are stored (None: unchanged).
 
     `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
     `tenant_id` and `user_id` are the owner, if the job has none. `pages` and `blobs` are stored in the same
-    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
+    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness. The worker sets
+    `poll`.
     """
 
     items: Sequence[Item]
@@ -70,6 +78,7 @@ class Batch(Struct, frozen=True, gc=False):
     pages: Sequence[SitePage] = ()
     blobs: Sequence[Blob] = ()
     is_backfill: bool = False
+    poll: Poll | None = None
 
 
 class Kept(Struct, frozen=True, gc=False):

@@ -362,6 +362,7 @@ class DueJob(Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority = Priority.NORMAL
     budget: str | None = None
     invalid_reason: str | None = None
+    next_run: datetime | None = None
     planned_until: datetime | None = None
     created_at: datetime = LONG_AGO
     active: int = 0  # its unfinished executions

@@ -24,6 +24,7 @@ from floodmark.rules.pace import Pace
 
 from .port import BreakerMove, BreakerStore, CallTracing, HeldLimit, LimitStore, Move
 from .retrying import PASSING, Retrying, RetryPolicy, Sleep, name_of
+from .spending import spend_request
 
 # Changes by other processes are seen after this long.
 _FRESH, _NO_TIME = timedelta(seconds=1), timedelta()
@@ -179,6 +180,7 @@ class Caller:
             ticket = await self._admit(scope)
             began = self._clock.now()
         try:
+            await spend_request()
             # Another call may have been rate-limited while this one waited for its turn.
             _raise_refusal(self._limit_refusal(scope, key, began))
             answer = await (send() if scope.timeout is None else self._send_in_time(scope.timeout, key, send))

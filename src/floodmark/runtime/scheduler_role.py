@@ -14,6 +14,7 @@ from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
+from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
@@ -39,6 +40,8 @@ _DELIVER = timedelta(seconds=2)
 _DEATHS = timedelta(seconds=0.5)
 # Longer than a sender tries to deliver a webhook, and than a signature is valid.
 _DELIVERIES_KEPT = timedelta(days=1)
+# A weekly budget follows the rhythm of its sources by the hour.
+_BUDGETS = timedelta(minutes=1)
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
 # After a measurement, pause for this many times its duration, so that it uses at most a twentieth of one core.
@@ -86,6 +89,7 @@ class SchedulerRole:
         """Return every service of a scheduler. The last one closes first; the leader resigns after its work."""
         settings, events, upkeep, queue = self._settings, self._events, resources.upkeep, self._queue
         waker = Waker(upkeep, queue)
+        budgets = BudgetMeasurer(resources.database, resources.clock, default_requests=60)
         rescuer = Rescuer(upkeep, queue, events, rescue_max=settings.execution_rescue_max)
         pruner = Pruner(
             upkeep,
@@ -108,6 +112,7 @@ class SchedulerRole:
             Service(
                 "scheduler", self.scheduler.step, settings.schedule_check_interval, self._fire_bell, leader_only=True
             ),
+            Service("budgets", budgets.step, _BUDGETS, resources.signals.bell(Topic.JOBS), leader_only=True),
             Service("waker", waker.step, _SOON, leader_only=True),
             Service("deaths", self._hand_on, _DEATHS),
             Service("rescuer", rescuer.step, _SOON, self._rescue_bell, leader_only=True),

@@ -13,6 +13,7 @@ from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Source
 from floodmark.wiring.resources import Resources
 from floodmark.worker.executor import Executor
+from floodmark.worker.polls import Polls
 from floodmark.worker.worker import Worker
 
 from .presence import Presence
@@ -33,7 +34,7 @@ class WorkerRole:
         sink = SqlSink(resources.keeping, resources.events, resources.clock, resources.tracing)
         self.worker = Worker(
             resources.queue,
-            Executor(sources, sink, retries, self._leaving),
+            Executor(sources, sink, retries, self._leaving, Polls(resources.spending, resources.clock)),
             resources.events,
             name=resources.name,
             slots=settings.scheduler_worker_pool_size,

@@ -14,6 +14,7 @@ from floodmark.observability.events import Events, ExecutionsFired, InvalidJob, 
 from floodmark.observability.tracing import Started, Tracing
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
+from floodmark.rules.budgets import Terms
 from floodmark.rules.holding import wait_for_success
 from floodmark.rules.planner import Action, Fire, plan
 from floodmark.store.port import Decision, Firing, NewExecution
@@ -60,19 +61,43 @@ class Scheduler:
         self.last_tick = fired.now
         self._events.emit(SchedulerTicked(fired.now))
         self._report(decided, fired.now)
+        next_steps = (fired.next_due, await self._hand_out())
         if fired.looked_at >= _AT_ONCE:
             return timedelta()
-        return None if fired.next_due is None else max(timedelta(), fired.next_due - fired.now)
+        rest = min((moment - fired.now for moment in next_steps if moment is not None), default=None)
+        return None if rest is None else max(timedelta(), rest)
+
+    async def _hand_out(self) -> datetime | None:
+        """Fire adaptive jobs within their budgets; returns when the next one can be fired."""
+        decided: dict[str, Sequence[Decision]] = {}
+        spans: dict[str, Started] = {}
+
+        def decide(terms: Terms, due: Sequence[DueJob], now: datetime) -> Sequence[Decision]:
+            # Called again for the same budget when the store repeats a step after a fault.
+            decided[terms.name] = [decide_adaptive(job, terms, now) for job in due]
+            if self._tracing is not None:
+                decided[terms.name] = [_add_traces(one, now, self._tracing, spans) for one in decided[terms.name]]
+            return decided[terms.name]
+
+        fired = await self._firing.hand_out(decide, limit=_AT_ONCE)
+        failpoint("hand_out.committed")
+        await self._queue.put(fired.queued)
+        for span in spans.values():
+            span.end()
+        self._report([decision for some in decided.values() for decision in some], fired.now)
+        return fired.next_due
 
     def _report(self, decisions: Sequence[Decision], now: datetime) -> None:
         lateness = defaultdict[tuple[ScheduleType, Priority], list[float]](list)
         for decision in decisions:
             job = decision.job
+            # An adaptive job may run before it is due.
+            due = job.next_run if job.when.schedule_type is ScheduleType.ADAPTIVE else None
             if decision.invalid_reason is not None:
                 self._events.emit(InvalidJob(job.name, decision.invalid_reason))
             if decision.executions:
                 lateness[job.when.schedule_type, job.priority] += [
-                    (now - new.scheduled_for).total_seconds() for new in decision.executions
+                    max(0.0, (now - (due or new.scheduled_for)).total_seconds()) for new in decision.executions
                 ]
         for (schedule_type, priority), seconds in lateness.items():
             self._events.emit(ExecutionsFired(schedule_type, priority, seconds))
@@ -96,6 +121,9 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
     since = job.planned_until or job.created_at - _INSTANT
     if job.invalid_reason is not None:
         return _park_invalid(job, since, job.invalid_reason)
+    if job.when.schedule_type is ScheduleType.ADAPTIVE:
+        # From now on its budget decides. A new source is polled at once.
+        return Decision(job=job, executions=(), next_run=now, planned_until=now)
     try:
         trigger = trigger_of(job.when, anchor=job.created_at)
         planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
@@ -109,6 +137,14 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
         planned_until=planned.planned_until,
         replace=any(fire.action is Action.REPLACE for fire in planned.fires),
     )
+
+
+def decide_adaptive(job: DueJob, terms: Terms, now: datetime) -> Decision:
+    """Fire an adaptive job. The poll sets when it is due again; until then it is due after an equal share."""
+    # One that is still running, or waits for a retry, goes to the end of the line.
+    executions = () if job.active else (_execution(job, Fire(instant=now)),)
+    next_run = now + timedelta(seconds=terms.share)
+    return Decision(job=job, executions=executions, next_run=next_run, planned_until=now)
 
 
 def _park_invalid(job: DueJob, since: datetime, reason: str) -> Decision:

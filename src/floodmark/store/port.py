@@ -14,6 +14,7 @@ from floodmark.model.batch import Batch, Kept
 from floodmark.model.execution import Hold, Lease, Queued, State
 from floodmark.model.job import DueJob, Priority
 from floodmark.model.outcome import Outcome
+from floodmark.rules.budgets import Terms
 
 
 class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
@@ -53,6 +54,7 @@ class Fired(Struct, frozen=True, kw_only=True, gc=False):
 
 
 Decide = Callable[[Sequence[DueJob], datetime], Sequence[Decision]]
+DecideInBudget = Callable[[Terms, Sequence[DueJob], datetime], Sequence[Decision]]
 
 
 class Firing(Protocol):
@@ -62,6 +64,31 @@ class Firing(Protocol):
         """Read up to `limit` due or unplanned jobs, call `decide`, and write its decisions.
 
         Two schedulers never process a job at the same time, and an instant is written only once.
+        """
+        ...
+
+    async def hand_out(self, decide: DecideInBudget, *, limit: int) -> Fired:
+        """Fire as many adaptive jobs as the budgets allow now, and adjust the prices.
+
+        Hinted jobs come first, then those that are due first, also before they are due.
+        """
+        ...
+
+
+class Spent(Struct, frozen=True, kw_only=True, gc=False):
+    """The answer of a budget: in how many seconds the request may be made, or asked for again if it is refused."""
+
+    seconds: float
+    is_refused: bool = False
+
+
+class Spending(Protocol):
+    """The budgets of requests."""
+
+    async def spend(self, budget: str, execution_id: str, *, patience: timedelta) -> Spent | None:
+        """Take the next request of a budget if it is free within `patience`. None: there is no such budget.
+
+        All processes together never get more requests than the budget allows.
         """
         ...
 

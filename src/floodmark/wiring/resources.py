@@ -39,10 +39,11 @@ from floodmark.settings import Settings
 from floodmark.sources.validation import Validation
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
 from floodmark.store.migrate import migrate, require_newest
-from floodmark.store.port import Firing, Keeping, Leasing, Upkeep
+from floodmark.store.port import Firing, Keeping, Leasing, Spending, Upkeep
 from floodmark.store.sqlite.firing import SqliteFiring
 from floodmark.store.sqlite.keeping import SqliteKeeping
 from floodmark.store.sqlite.leasing import SqliteLeasing
+from floodmark.store.sqlite.spending import SqliteSpending
 from floodmark.store.sqlite.upkeep import SqliteUpkeep
 from floodmark.version import __version__
 
@@ -87,6 +88,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     leasing: Leasing
     keeping: Keeping
     upkeep: Upkeep
+    spending: Spending
     caller: Caller
     http: Http
     polite: PoliteHttp
@@ -284,11 +286,14 @@ def _lock(database: Database, signals: Signals, name: str) -> ProcessLock:
     return ProcessLock(FileLock(runtime_folder(), name), signals)
 
 
-def _open_store(database: Database, clock: Clock, patience: timedelta) -> tuple[Firing, Leasing, Keeping, Upkeep]:
+def _open_store(
+    database: Database, clock: Clock, patience: timedelta
+) -> tuple[Firing, Leasing, Keeping, Upkeep, Spending]:
     if isinstance(database, PostgresDatabase):
         from floodmark.store.postgres.firing import PostgresFiring  # noqa: PLC0415 - SQLite needs none of it
         from floodmark.store.postgres.keeping import PostgresKeeping  # noqa: PLC0415
         from floodmark.store.postgres.leasing import PostgresLeasing  # noqa: PLC0415
+        from floodmark.store.postgres.spending import PostgresSpending  # noqa: PLC0415
         from floodmark.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415
 
         return (
@@ -296,6 +301,7 @@ def _open_store(database: Database, clock: Clock, patience: timedelta) -> tuple[
             PostgresLeasing(database, patience=patience),
             PostgresKeeping(database),
             PostgresUpkeep(database, patience=patience),
+            PostgresSpending(database),
         )
     assert isinstance(database, SqliteDatabase)
     return (
@@ -303,6 +309,7 @@ def _open_store(database: Database, clock: Clock, patience: timedelta) -> tuple[
         SqliteLeasing(database, patience=patience, clock=clock),
         SqliteKeeping(database, clock=clock),
         SqliteUpkeep(database, patience=patience, clock=clock),
+        SqliteSpending(database, clock=clock),
     )
 
 
@@ -335,7 +342,7 @@ def _wire(
     lock: ProcessLock,
     validation: Validation,
 ) -> Resources:
-    firing, leasing, keeping, upkeep = _open_store(database, clock, settings.queue_patience)
+    firing, leasing, keeping, upkeep, spending = _open_store(database, clock, settings.queue_patience)
     sql = SqlLeases(database, clock), SqlQueue(database, leasing, signals, events)
     leases, queue = sql if redis is None else _use_redis(redis, *sql, leasing=leasing, events=events, settings=settings)
     repositories = Repositories.of(database, clock, telegram_max_age=timedelta(hours=settings.lpa_max_age_hours))
@@ -361,6 +368,7 @@ def _wire(
         leasing=leasing,
         keeping=keeping,
         upkeep=upkeep,
+        spending=spending,
         caller=caller,
         http=http,
         polite=polite,

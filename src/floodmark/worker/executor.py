@@ -17,6 +17,8 @@ from floodmark.rules.retries import Retries
 from floodmark.sinks.port import Sink
 from floodmark.sources.port import Context, Source, Target
 
+from .polls import Polls
+
 # Sources pass on the wait that a server asks for, which may be absurd.
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
 # A source that hangs while it is being closed must not block its slot.
@@ -69,8 +71,16 @@ class Interrupt:
 class Executor:
     """Runs leases. Keeps no state between them."""
 
-    def __init__(self, sources: Mapping[str, Source], sink: Sink, retries: Retries, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        sink: Sink,
+        retries: Retries,
+        stopping: asyncio.Event,
+        polls: Polls | None = None,
+    ) -> None:
         self._sources, self._sink, self._retries, self._stopping = sources, sink, retries, stopping
+        self._polls = polls
 
     async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
         """Collect what is newer than the target's watermark; returns the outcome, None if the lease was lost."""
@@ -81,6 +91,8 @@ class Executor:
             # Checked again: the row may have been edited with SQL.
             source.check(target.name, target.params)
             batches = source.collect(target, lease.watermark, context)
+            if lease.job.budget is not None and self._polls is not None:
+                batches = self._polls.collect(lease.job.budget, lease.execution_id, batches)
             is_left = True
             try:
                 async for batch in batches:

@@ -1,6 +1,7 @@
 """The scheduler's transaction on PostgreSQL.
 
-Reads `jobs` with `FOR UPDATE SKIP LOCKED`; writes `executions`, whose (job_id, scheduled_for) is unique.
+Reads `jobs` with `FOR UPDATE SKIP LOCKED`; writes `executions`, whose (job_id, scheduled_for) is unique. Adaptive jobs
+are fired in the order of their budget: `budgets` (price), `budget_grants`.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,14 @@ from typing import Any, TypeVar
 
 from floodmark.model.execution import Queued, State
 from floodmark.model.job import DueJob
+from floodmark.rules.budgets import DEFAULT_BUDGET, GRANT_EXPIRES, Terms, price_after
 from floodmark.rules.rank import rank_delays
+from floodmark.store.budget_rows import TERMS_SELECT, BudgetTurn, lateness_of, needs_budget, terms_from_row
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.port import Decide, Decision, Fired, NewExecution
+from floodmark.store.port import Decide, DecideInBudget, Decision, Fired, NewExecution
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
-from floodmark.store.rule_sql import CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
+from floodmark.store.rule_sql import ADAPTIVE, CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
 
 T = TypeVar("T")
 
@@ -25,10 +28,18 @@ SELECT {DUE_SELECT},
        FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
       WHERE d.job_id = j.job_id
         AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
-  FROM jobs j WHERE {{which}} AND {CLOCKED} ORDER BY j.next_run LIMIT $1 FOR UPDATE OF j SKIP LOCKED
+  FROM jobs j WHERE {{which}} ORDER BY {{order}} LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
-_UNPLANNED = _LOOK_AT.format(which="j.next_run IS NULL")
-_DUE = _LOOK_AT.format(which="j.next_run <= $2")
+_UNPLANNED = _LOOK_AT.format(which=f"j.next_run IS NULL AND {CLOCKED}", order="j.next_run")
+_DUE = _LOOK_AT.format(which=f"j.next_run <= $2 AND {CLOCKED}", order="j.next_run")
+_HINTED = _LOOK_AT.format(
+    which=f"j.budget = $2 AND j.hinted_at IS NOT NULL AND j.next_run IS NOT NULL AND {ADAPTIVE} AND NOT EXISTS"
+    " (SELECT 1 FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL)",
+    order="j.hinted_at",
+)
+_FIRST = _LOOK_AT.format(
+    which=f"j.budget = $2 AND j.hinted_at IS NULL AND j.next_run IS NOT NULL AND {ADAPTIVE}", order="j.next_run"
+)
 
 _INSERT = f"""
 INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced,
@@ -60,6 +71,17 @@ UPDATE executions SET {REPLACE.format(now="clock_timestamp()")}
 _NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {CLOCKED} ORDER BY j.next_run LIMIT 1"
 
 
+_BUDGETS = f"""
+SELECT b.next_free, (SELECT count(*) FROM budget_grants g WHERE g.budget = b.name AND g.granted_at > $1), {TERMS_SELECT}
+  FROM budgets b WHERE b.sources > 0 ORDER BY b.name
+"""
+_GRANT = "INSERT INTO budget_grants (execution_id, budget, granted_at) SELECT n, $2, $3 FROM unnest($1::text[]) n"
+_CLEAR_HINTS = "UPDATE jobs SET hinted_at = NULL WHERE job_id = ANY($1)"
+_SET_PRICE = "UPDATE budgets SET price = $2 WHERE name = $1"
+# An adaptive job that was written with SQL may have no budget.
+_USE_DEFAULT = "UPDATE jobs SET budget = $2 WHERE job_id = ANY($1)"
+
+
 class PostgresFiring:
     """Fires due jobs on PostgreSQL."""
 
@@ -76,12 +98,48 @@ class PostgresFiring:
                 if len(rows) < limit:
                     rows += await connection.fetch(_DUE, limit - len(rows), now)
                 decisions = decide([_due_job(row) for row in rows], now) if rows else ()
+                if without := needs_budget(decisions):
+                    await connection.execute(_USE_DEFAULT, without, DEFAULT_BUDGET)
                 queued, written = await self._write(connection, decisions, now) if decisions else ([], 0)
                 # A full portion means that there may be more: fire again at once.
                 next_due = await connection.fetchval(_NEXT_DUE) if len(rows) < limit else now
             return Fired(queued=queued, written=written, looked_at=len(rows), next_due=next_due, now=now)
 
         return await self._database.hot("fire", work)
+
+    async def hand_out(self, decide: DecideInBudget, *, limit: int) -> Fired:
+        """Fire adaptive jobs as far as their budgets allow, in one transaction."""
+
+        async def work(connection: Connection) -> Fired:
+            async with connection.transaction():
+                now: datetime = await connection.fetchval("SELECT clock_timestamp()")
+                turn = BudgetTurn(now, limit)
+                for next_free, granted, *row in await connection.fetch(_BUDGETS, now - GRANT_EXPIRES):
+                    terms = terms_from_row(row)
+                    free, ids = turn.count_free(terms, next_free, granted), list[str]()
+                    if free:
+                        decisions = await self._hand_out(connection, terms, free, decide, now)
+                        queued, written = await self._write(connection, decisions, now) if decisions else ([], 0)
+                        ids = turn.add(decisions, queued, written)
+                        await connection.execute(_GRANT, ids, terms.name, now)
+                    turn.end(terms, next_free, granted + len(ids))
+            return turn.fired()
+
+        return await self._database.hot("hand out", work)
+
+    async def _hand_out(
+        self, connection: Connection, terms: Terms, free: int, decide: DecideInBudget, now: datetime
+    ) -> list[Decision]:
+        hinted = [_due_job(row) for row in await connection.fetch(_HINTED, free, terms.name)]
+        if hinted:
+            await connection.execute(_CLEAR_HINTS, [job.job_id for job in hinted])
+        rest = free - len(hinted)
+        due = [_due_job(row) for row in await connection.fetch(_FIRST, rest, terms.name)] if rest else []
+        decisions = [*decide(terms, [*hinted, *due], now)]
+        late = lateness_of(decisions[len(hinted) :], now)
+        if late:
+            await connection.execute(_SET_PRICE, terms.name, price_after(terms, late))
+        return decisions
 
     async def _write(
         self, connection: Connection, decisions: Sequence[Decision], now: datetime

@@ -1,8 +1,11 @@
 """Writes items, watermark and events in one statement on PostgreSQL, and numbers events for readers.
 
-Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`. The row of the watermark
+Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`; for jobs with a budget
+`activity` and `jobs.next_run`. The row of the watermark
 is locked first, so that two calls for one stream run one after the other, and their events have the same order.
 """
+
+from collections.abc import Sequence
 
 from msgspec.structs import astuple
 
@@ -10,11 +13,13 @@ from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
+from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.item_rows import pack, pack_pages, pack_watermark
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish
 from floodmark.store.postgres_connection import Connection
+from floodmark.store.rule_sql import ADAPTIVE
 
 _KEEP = """
 WITH moved AS (
@@ -59,6 +64,26 @@ WITH moved AS (
 )
 SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision > 1)
   FROM kept
+"""
+
+# The same, with the keys of new items: they teach when the source has new ones.
+_KEEP_AND_LIST = f"{_KEEP.rstrip()}".replace(
+    "\n  FROM kept", ", array_agg(key) FILTER (WHERE revision = 1)\n  FROM kept"
+)
+_FENCED = "SELECT 1 FROM watermarks WHERE stream = $1 AND fence = $2 FOR UPDATE"
+# Locked: the row of `activity` needs the job to stay.
+_KNOWN = f"""
+SELECT clock_timestamp(), {KNOWN_SELECT}
+  FROM jobs j JOIN budgets b ON b.name = j.budget LEFT JOIN activity a ON a.job_id = j.job_id
+ WHERE j.job_id = $1 FOR KEY SHARE OF j
+"""
+_LEARN = f"""
+WITH learned AS (
+    INSERT INTO activity (job_id, learned, measured, polled_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (job_id) DO UPDATE
+       SET learned = excluded.learned, measured = excluded.measured, polled_at = excluded.polled_at
+)
+UPDATE jobs j SET next_run = $5 WHERE j.job_id = $1 AND j.next_run IS NOT NULL AND {ADAPTIVE}
 """
 
 # Only a page of a later crawl replaces a row; a page that was only found again has no news.
@@ -135,22 +160,33 @@ class PostgresKeeping:
             failpoint("keep.begun")
             row = await connection.fetchrow(_KEEP, *arguments)
             assert row is not None
-            moved, new, changed = row
-            if not moved:
-                raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
+            kept = _count(lease, batch, *row)
             failpoint("keep.written")
-            return Kept(new, changed, len(batch.items) - new - changed)
+            return kept
 
         async def work_with_more(connection: Connection) -> Kept:
             async with connection.transaction():
-                kept = await work(connection)
+                kept = await (work if batch.poll is None else work_and_learn)(connection)
                 if batch.pages:
                     await connection.execute(_PAGES, lease.job.stream, *zip(*pack_pages(batch.pages), strict=True))
                 if batch.blobs:
                     await connection.execute(_BLOBS, *zip(*map(astuple, batch.blobs), strict=True))
                 return kept
 
-        return await self._database.hot("keep", work_with_more if batch.pages or batch.blobs else work)
+        async def work_and_learn(connection: Connection) -> Kept:
+            failpoint("keep.begun")
+            moved, new, changed, keys = None, 0, 0, None
+            if is_only_poll(batch):
+                moved = await connection.fetchval(_FENCED, lease.job.stream, lease.fence)
+            elif (row := await connection.fetchrow(_KEEP_AND_LIST, *arguments)) is not None:
+                moved, new, changed, keys = row
+            kept = _count(lease, batch, moved, new, changed)
+            await _learn(connection, lease, batch, keys or (), changed)
+            failpoint("keep.written")
+            return kept
+
+        is_more = batch.pages or batch.blobs or batch.poll is not None
+        return await self._database.hot("keep", work_with_more if is_more else work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
         """Number the unsent events in order, and publish them before the commit."""
@@ -165,3 +201,20 @@ class PostgresKeeping:
                 return len(events)
 
         return await self._database.hot("relay", work)
+
+
+def _count(lease: Lease, batch: Batch, moved: int | None, new: int, changed: int) -> Kept:
+    if not moved:
+        raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
+    return Kept(new, changed, len(batch.items) - new - changed)
+
+
+async def _learn(connection: Connection, lease: Lease, batch: Batch, new: Sequence[str], changed: int) -> None:
+    """Learn from a poll, and set when the job is due again. Without a job or a budget there is nothing to learn for."""
+    assert batch.poll is not None
+    row = await connection.fetchrow(_KNOWN, lease.job.job_id)
+    if row is not None:
+        now, *known = row
+        lesson = lesson_of(known, batch, new, changed, now)
+        values = (lesson.learned, lesson.measured, batch.poll.at, lesson.next_run)
+        await connection.execute(_LEARN, lease.job.job_id, *values)

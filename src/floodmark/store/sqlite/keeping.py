@@ -10,10 +10,12 @@ from floodmark.model.batch import Batch, Kept, SitePage
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
+from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.item_rows import Packed, pack, pack_pages, pack_watermark
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish, Unsent
+from floodmark.store.rule_sql import ADAPTIVE
 from floodmark.store.types import to_text
 
 _MOVE = """
@@ -53,6 +55,18 @@ _ADD_NEW_EVENTS = """
 INSERT INTO outbox (stream, key, revision, created_at, traceparent)
 SELECT ?1, value, 1, ?2, ?3 FROM json_each(?4) ORDER BY json_each.key
 """
+
+_FENCED = "SELECT 1 FROM watermarks WHERE stream = ? AND fence = ?"
+_KNOWN_SOURCE = f"""
+SELECT {KNOWN_SELECT} FROM jobs j JOIN budgets b ON b.name = j.budget LEFT JOIN activity a ON a.job_id = j.job_id
+ WHERE j.job_id = ?
+"""
+_LEARN = """
+INSERT INTO activity (job_id, learned, measured, polled_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (job_id) DO UPDATE
+   SET learned = excluded.learned, measured = excluded.measured, polled_at = excluded.polled_at
+"""
+_PLAN_NEXT = f"UPDATE jobs AS j SET next_run = ? WHERE j.job_id = ? AND j.next_run IS NOT NULL AND {ADAPTIVE}"
 
 # Only a page of a later crawl replaces a row; a page that was only found again has no news.
 _PAGES = """
@@ -105,11 +119,13 @@ class SqliteKeeping:
         high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
 
         def work(connection: sqlite3.Connection) -> Kept:
+            if is_only_poll(batch):
+                return self._keep_poll(connection, lease, batch)
             stream, now = batch.stream or lease.job.stream, to_text(self._clock.now())
             failpoint("keep.begun")
             moved = connection.execute(_MOVE, (value, high_water, now, batch.stream, lease.job.stream, lease.fence))
             if not moved.rowcount:
-                raise Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
+                raise _fenced(lease)
             rows = connection.execute(_KNOWN, (stream, keys)) if packed else ()
             known = {key: (content_hash, revision) for key, content_hash, revision in rows}
             new = [item for item in packed if item.key not in known] if known else packed
@@ -130,10 +146,30 @@ class SqliteKeeping:
             if batch.blobs:
                 blobs = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
                 connection.executemany(_BLOBS, blobs)
+            if batch.poll is not None:
+                self._learn(connection, lease, batch, [item.key for item in new], len(changed))
             failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed))
 
         return await self._database.hot("keep", work)
+
+    def _keep_poll(self, connection: sqlite3.Connection, lease: Lease, batch: Batch) -> Kept:
+        if connection.execute(_FENCED, (lease.job.stream, lease.fence)).fetchone() is None:
+            raise _fenced(lease)
+        self._learn(connection, lease, batch, (), 0)
+        return Kept()
+
+    def _learn(
+        self, connection: sqlite3.Connection, lease: Lease, batch: Batch, new: Sequence[str], changed: int
+    ) -> None:
+        """Learn from a poll, and set when the job is due again. Without job or budget there is nothing to learn for."""
+        assert batch.poll is not None
+        row = connection.execute(_KNOWN_SOURCE, (lease.job.job_id,)).fetchone()
+        if row is not None:
+            lesson = lesson_of(row, batch, new, changed, self._clock.now())
+            at, job_id = to_text(batch.poll.at), lease.job.job_id
+            connection.execute(_LEARN, (job_id, lesson.learned, lesson.measured, at))
+            connection.execute(_PLAN_NEXT, (to_text(lesson.next_run), job_id))
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
         """Number the unsent events, publish them, then mark them as sent; a crash in between sends them again.
@@ -154,6 +190,10 @@ class SqliteKeeping:
             sent = (to_text(self._clock.now()), events[-1].position)
             await self._database.hot("relay", lambda connection: connection.execute(_SENT, sent).rowcount)
         return len(events)
+
+
+def _fenced(lease: Lease) -> Fenced:
+    return Fenced(f"{lease.job.stream} has passed to another worker; this batch was not kept")
 
 
 def _insert(
