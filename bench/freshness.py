@@ -1,6 +1,6 @@
 """How soon posts are found with the same number of requests: adaptive, uniform, and by the square-root law.
 
-python run.py bench freshness [TRACE.csv.gz] [minutes between two polls of a source]
+python run.py bench freshness [TRACE.csv.gz] [minutes between two polls of a source] [share of time lost to rate limits]
 
 Replays posting times against the rules that decide in the product, with a virtual clock. A trace has two columns: the
 number of the source and the Unix second of a post. Without one, a fleet of 100 sources with a daily rhythm is drawn.
@@ -29,13 +29,15 @@ def main(arguments: Sequence[str]) -> None:
     """Replay and print."""
     trace = read_trace(Path(arguments[0])) if arguments else draw_trace()
     minutes = float(arguments[1]) if len(arguments) > 1 else 60.0
+    lost = float(arguments[2]) if len(arguments) > 2 else 0.0
     counts, sources = trace.counts(), len(trace.posts)
     rate, days = sources / (minutes * 60), (trace.end - trace.start) / DAY
     report = Report(f"{sources} sources, {sum(counts)} posts in {days:.0f} days, {minutes:g} min between two polls")
     policies = {
-        "uniform": poll_regularly(trace, [1.0] * sources, rate),
-        "square-root law": poll_regularly(trace, [math.sqrt(posts) for posts in counts], rate),
-        "adaptive": AdaptivePolling(trace, rate).polls(),
+        "uniform": poll_regularly(trace, [1.0] * sources, rate, lost=lost),
+        "square-root law": poll_regularly(trace, [math.sqrt(posts) for posts in counts], rate, lost=lost),
+        "adaptive": AdaptivePolling(trace, rate, lost=lost).polls(),
+        "adaptive, weekly budget": AdaptivePolling(trace, rate, is_weekly=True, lost=lost).polls(),
     }
     uniform = 0.0
     for name, polls in policies.items():
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         report.add(
             name,
             f"mean {found.mean / 60:.2f} min",
-            f"{spread} min, longest gap {found.longest_gap / HOUR:.1f} h",
+            f"{spread} min, worst gap {found.longest_gap / HOUR:.1f} h",
             f"{uniform / found.mean:.2f}x",
             f"{found.requests} requests, {time.process_time() - began:.1f} s of CPU",
         )

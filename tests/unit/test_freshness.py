@@ -2,7 +2,9 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 import pytest
@@ -30,6 +32,7 @@ from floodmark.rules.freshness import (
     next_poll,
     rate_of,
     shape_of_week,
+    week_of,
 )
 from floodmark.rules.replay import AdaptivePolling, Poll, Trace, measure_delays, poll_regularly
 
@@ -151,6 +154,14 @@ def test_a_source_that_posts_at_noon_is_expected_at_noon() -> None:
     assert rhythm.hours[12] > 10 * rhythm.hours[3]
     assert sum(rhythm.hours) == pytest.approx(168, rel=0.01)
     assert expect(activity, rhythm, activity.until + DAY, HABITS) == pytest.approx(12, rel=0.1)
+
+
+def test_hours_that_were_not_observed_do_not_make_a_rhythm() -> None:
+    """The newest posts of a busy source cover five hours; it may post as much in the others."""
+    activity = learn_first([MONDAY + 8 * HOUR + n * 180 for n in range(100)], MONDAY + 13 * HOUR)
+    rhythm = Rhythm(activity, HABITS)
+    assert max(rhythm.hours) < 1.5
+    assert min(rhythm.hours) > 0.5
 
 
 def test_chance_does_not_make_a_rhythm() -> None:
@@ -281,15 +292,18 @@ def test_no_source_waits_longer_than_max_delay(per_day: list[float], rounds: flo
         last[poll.source] = poll.at
 
 
-def test_what_was_learned_survives_a_restart() -> None:
-    """Stored and read again, it leads to the same decision to the bit."""
-    activity = steady(3)
-    again = decode_activity(encode_activity(activity))
-    assert again == activity
-    first, second = (
-        next_poll(known, Rhythm(known, HABITS), HABITS, price=500, latest=DAY) for known in (activity, again)
-    )
-    assert first == second
+@settings(max_examples=5)
+@given(st.integers(0, 1000), st.integers(1, 100))
+def test_a_restart_changes_no_decision(seed: int, restart_at: int) -> None:
+    """What was learned is stored without loss, so that the next process decides to the bit as this one would."""
+    trace = draw_trace([rate / DAY for rate in (2, 5, 10, 20, 40, 80)], 12, seed=seed)
+    without, restarted = (AdaptivePolling(trace, 6 / HOUR, rhythm_age=0.0) for _ in range(2))
+    for number, (poll, again) in enumerate(zip(without.polls(), restarted.polls(), strict=True)):
+        assert poll == again
+        if number == restart_at:
+            restarted.restart()
+        if number > restart_at + 60:
+            break
 
 
 def test_an_activity_of_another_version_is_learned_again() -> None:
@@ -310,14 +324,18 @@ def by_day(day: Sequence[int], items: float = 100.0) -> Activity:
 
 
 @pytest.mark.spec("B2")
-@given(st.lists(st.lists(st.integers(0, 23), max_size=12), max_size=4))
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 23), max_size=12), min_size=1, max_size=4))
 def test_a_weekly_budget_is_spent_in_busy_hours(days: list[list[int]]) -> None:
     activities = [by_day(day) for day in days]
     shape = shape_of_week(activities, habits_of(activities))
     assert sum(shape) == pytest.approx(168)
     assert all(0 < rate <= 3 for rate in shape)
-    busy = [hour for hour in range(24) if all(hour in day for day in days)]
-    assert all(shape[hour] >= max(shape) * 0.999 for hour in busy)
+    busy = [shape[hour] for hour in range(24) if all(hour in day for day in days)]
+    # The hours next to a busy one are assumed to be a little busy, too.
+    near = {(hour + step) % 24 for day in days for hour in day for step in (-1, 0, 1)}
+    quiet = [shape[hour] for hour in range(24) if hour not in near]
+    assert min(busy, default=1) >= max(quiet, default=0) * 0.999
 
 
 @pytest.mark.spec("B2")
@@ -355,18 +373,52 @@ def test_max_delay_leaves_time_for_a_round_of_a_weekly_budget(
         assert time == pytest.approx(polled + delay * HOUR, abs=1)
 
 
-@pytest.mark.parametrize(("spread", "most"), [(0.5, 1.03), (1.0, 1.06)])
-def test_random_posts_at_constant_rates_come_close_to_the_square_root_law(spread: float, most: float) -> None:
-    """The law knows the rates; adaptive polling has to learn them, and takes a little care of quiet sources."""
+@pytest.mark.spec("B2")
+def test_a_replay_keeps_to_its_weekly_budget() -> None:
+    chance = random.Random(2)
+    # All sources post from 8 to 12 only.
+    posts = [sorted(day * DAY + chance.uniform(8, 12) * HOUR for day in range(42) for _ in range(8)) for _ in range(6)]
+    trace = Trace(posts, 21 * DAY, 42 * DAY)
+    budget = 6 * 24 * 7
+    polls = AdaptivePolling(trace, budget / (7 * DAY), is_weekly=True).polls()
+    spent = Counter(week_of(poll.at) for poll in takewhile(lambda poll: poll.at <= trace.end, polls))
+    assert max(spent.values()) in (budget, budget - 1)
+    weekly, by_the_minute = (
+        measure_delays(trace, AdaptivePolling(trace, budget / (7 * DAY), is_weekly=is_weekly).polls())
+        for is_weekly in (True, False)
+    )
+    assert weekly.mean < 0.8 * by_the_minute.mean
+
+
+def test_rate_limits_only_reduce_the_requests() -> None:
+    trace = draw_trace([rate / DAY for rate in (5, 10, 20, 40, 80)], 9)
+    full, limited = (AdaptivePolling(trace, 20 / HOUR, lost=lost).polls() for lost in (0.0, 0.2))
+    all_found, found = measure_delays(trace, full), measure_delays(trace, limited)
+    assert found.requests == pytest.approx(0.8 * all_found.requests, rel=0.05)
+    assert all_found.mean < found.mean < 2 * all_found.mean
+
+
+def test_a_fleet_without_history_is_learned() -> None:
+    trace = draw_trace([rate / DAY for rate in (1, 2, 5, 100, 200)], 30)
+    blind = measure_delays(trace, AdaptivePolling(trace, 5 / HOUR, has_history=False).polls())
+    assert blind.mean < 0.8 * measure_delays(trace, poll_regularly(trace, [1.0] * 5, 5 / HOUR)).mean
+
+
+@pytest.mark.parametrize(("spread", "fairness"), [(0.5, 0.25), (1.0, 0.25), (1.3, 0.0)])
+def test_random_posts_at_constant_rates_come_close_to_the_square_root_law(spread: float, fairness: float) -> None:
+    """The law knows the rates; adaptive polling has to learn them.
+
+    Fairness deviates from the law on purpose: with a spread of 1.3 that alone costs more than 2 %.
+    """
     chance = random.Random(5)
-    rates = [math.exp(chance.gauss(0, spread)) * 20 / DAY for _ in range(30)]
-    trace = draw_trace(rates, 60)
+    rates = [math.exp(chance.gauss(0, spread)) * 20 / DAY for _ in range(50)]
+    trace = draw_trace(rates, 36)
     budget = len(rates) / HOUR
     lawful = measure_delays(trace, poll_regularly(trace, [math.sqrt(rate) for rate in rates], budget))
     uniform = measure_delays(trace, poll_regularly(trace, [1.0] * len(rates), budget))
-    adaptive = measure_delays(trace, AdaptivePolling(trace, budget).polls())
+    adaptive = measure_delays(trace, AdaptivePolling(trace, budget, fairness=fairness).polls())
     assert lawful.mean == pytest.approx(uniform.mean / gain_of_square_root(rates), rel=0.03)
-    assert adaptive.mean < lawful.mean * most
+    assert adaptive.mean < lawful.mean * 1.03
     assert adaptive.mean < uniform.mean
     assert abs(adaptive.requests - uniform.requests) <= len(rates)
 

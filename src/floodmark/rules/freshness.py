@@ -34,11 +34,13 @@ _ASSUMED_SECONDS, _ASSUMED_RATE = _DAY / 4, 5 / _DAY
 _LEAST_LEVEL = 1e-9
 # The least number of imaginary items that follow the rhythm of the fleet or a flat one.
 _LEAST_BY_DAY, _LEAST_BY_WEEK, _LEAST_BY_MINUTE = 24.0, 84.0, 20.0
+# From four weeks on, every hour of the week was observed for about the same time.
+_FADE_OF_KNOWN_WEEK = 0.5 ** (4 * _WEEK / _LEVEL_HALF_LIFE)
 _HEAT_WEIGHT = 3.0
 # A first poll may return years of history.
 _MAX_ITEMS_PER_POLL = 200
 # The exponent of the level that is taken off the value of a poll: a little more attention for quiet sources.
-_FAIRNESS = 0.25
+FAIRNESS = 0.25
 _PRICE_GAIN = 0.003
 # Counts are scaled so that they grow instead of fading; from this scale on they are scaled back.
 _LARGEST_SCALE = 2.0**20
@@ -46,10 +48,10 @@ _BISECTIONS = 16
 # The price in the quietest hours of the fleet, compared with the mean.
 _LEAST_SHARE = 0.05
 # The token rates of a weekly budget, compared with their mean.
-_LARGEST_TOKEN_RATE, _LEAST_TOKEN_RATE = 3.0, 0.1
+_LARGEST_TOKEN_RATE, _LEAST_TOKEN_RATE = 3.0, 0.4
 # Half a second of lateness between token and request never puts one more request into any 60 s, or into any week.
 _MINUTE_WITH_MARGIN, _WEEK_WITH_MARGIN = 60.6, _WEEK + 0.6 * _LARGEST_TOKEN_RATE
-_FLAT_WEEK = (1.0,) * 168
+FLAT_WEEK = (1.0,) * 168
 
 
 class Activity(Struct, frozen=True):
@@ -98,11 +100,11 @@ class Rhythm:
     __slots__ = ("hours", "minutes", "moments", "sums")
 
     def __init__(self, activity: Activity, habits: Habits) -> None:
-        scale, hours = _scale_of(activity), activity.hours
-        by_day = [sum(hours[hour::24]) for hour in range(24)]
-        day = _shrink(by_day, by_day, habits.day, scale, _LEAST_BY_DAY)
-        self.hours = _shrink(hours, _smooth(hours), [*day] * 7, scale, _LEAST_BY_WEEK)
-        self.minutes = _shrink(activity.minutes, activity.minutes, _FLAT_WEEK[:60], scale, _LEAST_BY_MINUTE)
+        scale, hours, observed = _scale_of(activity), activity.hours, _observe(activity)
+        by_day, observed_by_day = ([sum(week[hour::24]) for hour in range(24)] for week in (hours, observed))
+        day = _shrink(by_day, habits.day, observed_by_day, scale, _LEAST_BY_DAY)
+        self.hours = _shrink(hours, [*day] * 7, observed, scale, _LEAST_BY_WEEK, is_smooth=True)
+        self.minutes = _shrink(activity.minutes, FLAT_WEEK[:60], FLAT_WEEK[:60], scale, _LEAST_BY_MINUTE)
         # The integrals of rate and of rate * minute, from the start of the hour to each minute.
         self.sums = [0.0, *accumulate(self.minutes)]
         self.moments = [0.0, *accumulate(map(mul, self.minutes, _MIDDLES))]
@@ -212,8 +214,8 @@ def next_poll(
     price: float,
     latest: float,
     weight: float = 1.0,
-    fairness: float = _FAIRNESS,
-    shape: Sequence[float] = _FLAT_WEEK,
+    fairness: float = FAIRNESS,
+    shape: Sequence[float] = FLAT_WEEK,
 ) -> float:
     """Return when the delay of the waiting items reaches the price, at the latest `latest` seconds after the poll.
 
@@ -241,8 +243,8 @@ def explain_poll(
     price: float,
     latest: float,
     weight: float = 1.0,
-    fairness: float = _FAIRNESS,
-    shape: Sequence[float] = _FLAT_WEEK,
+    fairness: float = FAIRNESS,
+    shape: Sequence[float] = FLAT_WEEK,
 ) -> PollForecast:
     """Return the numbers on which `next_poll` decides."""
     due = next_poll(activity, rhythm, habits, price=price, latest=latest, weight=weight, fairness=fairness, shape=shape)
@@ -252,7 +254,7 @@ def explain_poll(
     return PollForecast(items, now - activity.until, due - now)
 
 
-def first_price(sources: int, rate: float, level: float, fairness: float = _FAIRNESS) -> float:
+def first_price(sources: int, rate: float, level: float, fairness: float = FAIRNESS) -> float:
     """Return the price at which sources of this mean level use `rate` requests per second together."""
     value: float = level ** (1 - fairness)
     return value * (sources / rate) ** 2 / 2
@@ -270,13 +272,13 @@ def default_max_delay(sources: int, rate: float) -> float:
 
 
 def latest_due(
-    max_delay: float, sources: int, rate: float, shape: Sequence[float] = _FLAT_WEEK, polled: float = 0.0
+    max_delay: float, sources: int, rate: float, shape: Sequence[float] = FLAT_WEEK, polled: float = 0.0
 ) -> float:
     """Return after how many seconds a source must be due to be polled within `max_delay` of its poll at `polled`.
 
     When it is due, every other source may be ahead of it, but each of them only once.
     """
-    if shape is _FLAT_WEEK:
+    if shape is FLAT_WEEK:
         return max(0.0, max_delay - sources / rate)
     end, left = polled + max_delay, sources / rate
     while left > 0 and end > polled:
@@ -306,11 +308,11 @@ def shape_of_week(activities: Iterable[Activity], habits: Habits) -> tuple[float
     week = [0.0] * 168
     for activity in activities:
         level = level_of(activity, habits)
-        rates = Rhythm(activity, habits).hours if activity.is_dated else _FLAT_WEEK
+        rates = Rhythm(activity, habits).hours if activity.is_dated else FLAT_WEEK
         week = [total + math.sqrt(level * rate) for total, rate in zip(week, rates, strict=True)]
     least = _LEAST_TOKEN_RATE * sum(week) / 168
     if not least:
-        return _FLAT_WEEK
+        return FLAT_WEEK
     week = [max(least, total) for total in week]
     low, high = 0.0, _LARGEST_TOKEN_RATE / least
     for _ in range(60):
@@ -320,6 +322,14 @@ def shape_of_week(activities: Iterable[Activity], habits: Habits) -> tuple[float
         else:
             high = middle
     return tuple(min(_LARGEST_TOKEN_RATE, low * total) for total in week)
+
+
+def week_of(time: float) -> int:
+    """Return the number of a week that starts on Monday at 0:00 UTC.
+
+    A weekly budget keeps its shape during a week, so that the tokens of the week are never more than the budget.
+    """
+    return int((time + 3 * _DAY) // _WEEK)
 
 
 def habits_of(activities: Sequence[Activity]) -> Habits:
@@ -480,25 +490,55 @@ def _seconds_after(time: float, mean_seconds: float, shape: Sequence[float]) -> 
         at, left = at + hour, left - rate * hour
 
 
+def _observe(activity: Activity) -> Sequence[float]:
+    """Return for how long each hour of the week was observed.
+
+    The newest posts of a busy source cover a few hours; that the others have no posts must not look like a rhythm.
+    """
+    fade = 1 - activity.seconds * math.log(2) / _LEVEL_HALF_LIFE
+    if fade < _FADE_OF_KNOWN_WEEK:
+        return FLAT_WEEK
+    weeks, rest = divmod(-_LEVEL_HALF_LIFE * math.log2(min(1.0, fade)), _WEEK)
+    observed, time = [weeks] * 168, activity.until - rest
+    while time < activity.until:
+        stop = min(activity.until, time - time % _HOUR + _HOUR)
+        observed[_hour_of_week(time)] += (stop - time) / _HOUR
+        time = stop
+    return observed
+
+
 def _shrink(
-    counts: Sequence[float], smooth: Sequence[float], prior: Sequence[float], scale: float, least: float
+    counts: Sequence[float],
+    prior: Sequence[float],
+    observed: Sequence[float],
+    scale: float,
+    least: float,
+    *,
+    is_smooth: bool = False,
 ) -> Sequence[float]:
-    """Return relative rates between the scaled counts and the prior.
+    """Return relative rates between those of the scaled counts and the prior.
 
     The less the counts differ from the prior beyond chance, the more the prior decides: a source without a rhythm must
     not get one from a few dozen items. The variance beyond chance is that of Poisson counts with random rates.
     """
-    total, bins = sum(counts), len(counts)
+    total, shares = sum(counts), [*map(mul, prior, observed)]
     if not total:
         return prior
-    # Pearson's statistic; the expected counts are rate * total / bins.
-    squares = sum(n * n / rate for n, rate in zip(counts, prior, strict=True) if rate > 0)
-    variance = (scale * (squares * bins / total - total) - (bins - 1)) / (scale * total)
+    per_share = total / (sum(shares) or 1.0)
+    # Pearson's statistic: (n - expected)^2 / expected, summed up.
+    chi_square = sum(n * n / share for n, share in zip(counts, shares, strict=True) if share > 0) / per_share - total
+    variance = (scale * chi_square - sum(share > 0 for share in shares) + 1) / (scale * total)
     if variance <= 0:
         return prior
-    assumed = max(least, bins / variance) / scale
-    known, rest = bins / (total + assumed), assumed / (total + assumed)
-    return [n * known + rate * rest for n, rate in zip(smooth, prior, strict=True)]
+    assumed = max(least / len(counts), 1 / variance) / scale
+    if is_smooth:
+        counts, observed = _smooth(counts), _smooth(observed)
+    rates = [
+        (n + assumed * rate) / (per_share * seen + assumed)
+        for n, rate, seen in zip(counts, prior, observed, strict=True)
+    ]
+    mean = sum(rates) / len(rates)
+    return [rate / mean for rate in rates]
 
 
 def _smooth(counts: Sequence[float]) -> list[float]:
@@ -526,11 +566,11 @@ def _count(activity: Activity, times: Sequence[float]) -> tuple[tuple[float, ...
     """Return the counts by hour and by minute after items with these times."""
     if not times:
         return activity.hours, activity.minutes
-    hours, minutes = array("f", activity.hours), array("f", activity.minutes)
+    hours, minutes = list(activity.hours), list(activity.minutes)
     for time in times:
+        hour, minute = _hour_of_week(time), int(time % _HOUR / 60)
         value = 2.0 ** ((time - activity.since) / _RHYTHM_HALF_LIFE)
-        hours[_hour_of_week(time)] += value
-        minutes[int(time % _HOUR / 60)] += value
+        hours[hour], minutes[minute] = array("f", (hours[hour] + value, minutes[minute] + value))
     return tuple(hours), tuple(minutes)
 
 
