@@ -14,6 +14,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Reports", "description": "Results of cookie scans, with pictures, and differences between scans."},
     {"name": "Dead letters", "description": "Executions that failed permanently."},
     {"name": "Limits", "description": "Rate limits and circuit breakers."},
+    {"name": "Budgets", "description": "Budgets: how many requests jobs may make together."},
     {"name": "Triggers", "description": "External triggers: webhooks, and channels and streams of Redis."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
     {"name": "Accounts", "description": "Accounts of sources; their sessions are stored encrypted and never shown."},

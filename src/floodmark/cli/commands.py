@@ -31,6 +31,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "next": "runs:next_runs",
         "explain": "jobs:explain",
         "triggers": "triggers:triggers",
+        "budgets": "budgets:budgets",
     },
     "History and status": {
         "top": "top:top",

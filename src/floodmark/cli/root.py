@@ -37,6 +37,8 @@ READING = frozenset(
         "accounts ls",
         "audit",
         "breakers ls",
+        "budgets ls",
+        "budgets show",
         "dlq ls",
         "doctor",
         "events",

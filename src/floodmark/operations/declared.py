@@ -1,6 +1,7 @@
 """All operations."""
 
 from .accounts import AccountOperations
+from .budgets import BudgetOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
 from .fleet import FleetOperations, InstallationOperations
@@ -21,6 +22,7 @@ class Operations(
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,
+    BudgetOperations,
     TriggerOperations,
     FleetOperations,
     AccountOperations,

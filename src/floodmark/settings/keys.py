@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr
 
 from floodmark.errors import InvalidInput
+from floodmark.model.budget import LEAST_REQUESTS, MOST_REQUESTS
 from floodmark.model.durations import parse_every
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
@@ -69,6 +70,11 @@ Count = Annotated[int, Field(ge=1), Allowed("a whole number of at least 1")]
 CountOrNone = Annotated[int, Field(ge=0), Allowed("a whole number of at least 0")]
 Port = Annotated[int, Field(ge=0, le=65535), Allowed("a port from 0 to 65535")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Allowed("a number above 0")]
+Requests = Annotated[
+    float,
+    Field(ge=LEAST_REQUESTS, le=MOST_REQUESTS),
+    Allowed(f"a number from {LEAST_REQUESTS:g} to {MOST_REQUESTS:,}"),
+]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), Allowed("a number from 0 to 1")]
 Flag = Annotated[bool, Allowed("true or false")]
 Text = Annotated[str, Field(min_length=1), Allowed("text")]
@@ -142,6 +148,7 @@ LogFormat = Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower
 ParserMode = Annotated[Literal["auto", "historical", "incremental"], BeforeValidator(_lower)]
 RateLimitStrategy = Annotated[Literal["adaptive", "fixed"], BeforeValidator(_lower)]
 TracingMode = Annotated[Literal["auto", "otlp", "off"], BeforeValidator(_lower)]
+ScheduleChoice = Annotated[Literal["interval", "adaptive"], BeforeValidator(_lower)]
 MetricsMode = Annotated[Literal["scrape", "push", "both"], BeforeValidator(_lower)]
 OverlapChoice = Annotated[Overlap, BeforeValidator(_lower)]
 CatchUpChoice = Annotated[CatchUp, BeforeValidator(_lower)]
@@ -297,6 +304,16 @@ class Settings(BaseModel):
     )
     job_catch_up: CatchUpChoice = Field(
         default=CatchUp.ONE, description="Which missed instants run: none, one for all, or all."
+    )
+
+    job_schedule: ScheduleChoice = Field(
+        default="interval",
+        description="Schedule of a channel that is added without one: interval (PARSER_SCHEDULER_INTERVAL_SEC) or"
+        " adaptive.",
+    )
+    budget_default_per_minute: Requests = Field(
+        default=60,
+        description="Requests a minute of the budget `default`, when it is created. Later: `floodmark budgets set`.",
     )
 
     parser_scheduler_interval_sec: Count = Field(

@@ -17,15 +17,19 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, upda
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.model.budget import DEFAULT_BUDGET
+from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.ids import new_id
-from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.job import SCHEDULER_VERSION, Job, Priority, ScheduleType
 from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
 from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
 
 from .async_engine import AsyncConnection
+from .budgets import Budgets
+from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import json_has, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
@@ -61,6 +65,10 @@ class Declared(Struct, frozen=True, kw_only=True):
 class Jobs(Repository):
     """Creates, finds, changes, runs and removes jobs. A refused operation changes nothing."""
 
+    def __init__(self, database: Database, clock: Clock, budgets: Budgets | None = None) -> None:
+        super().__init__(database, clock)
+        self._budgets = budgets or Budgets(database, clock)
+
     async def add(self, spec: JobSpec, *, job_id: str | None = None, replace_existing: bool = False) -> Job:
         """Create a job. Raises `InvalidInput` for an invalid spec, `Conflict` for a name that is taken.
 
@@ -69,6 +77,7 @@ class Jobs(Repository):
         """
         columns = self._check(spec)
         async with self._database.writing() as connection:
+            await self._budgets.require(connection, [columns["budget"]])
             # A name that we chose ourselves gets a number if it is taken.
             numbers = range(2, 1000 if spec.name is None else 2)
             names = [columns["name"], *(f"{columns['name']}-{number}" for number in numbers)]
@@ -104,6 +113,7 @@ class Jobs(Repository):
         if not specs:
             return []
         wanted = [{**self._check(spec), "declared": declaration(spec)} for spec in specs]
+        await self._budgets.require(connection, {columns["budget"] for columns in wanted})
         names = [columns["name"] for columns in wanted]
         there = await _find_declared(connection, names)
         # In order of name, so that two processes that start at once cannot deadlock.
@@ -233,7 +243,10 @@ class Jobs(Repository):
             current = await _lock_job(connection, job.job_id, job.name)
             if expected_version is not None and current["version"] != expected_version:
                 raise _version_changed(current, expected_version)
+            columns = _set_budget(columns, current)
             check_job({**current, **columns}, now=self._clock.now())
+            if "budget" in columns:
+                await self._budgets.require(connection, [columns["budget"]])
             await self._write(connection, job.job_id, columns, on)
             return await _read_job(connection, job.job_id)
 
@@ -321,7 +334,7 @@ class Jobs(Repository):
 
     def _check(self, spec: JobSpec) -> dict[str, Any]:
         given = columns_of(spec)
-        columns = check_columns({**given, "name": slug(spec)} if spec.name is None else given)
+        columns = _set_budget(check_columns({**given, "name": slug(spec)} if spec.name is None else given), {})
         check_job(columns, now=self._clock.now())
         return columns
 
@@ -395,6 +408,20 @@ class Jobs(Repository):
             )
         )
         return int(asked.rowcount + ended.rowcount)
+
+
+def _set_budget(columns: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Return new columns of a job with the budget `default` if it is adaptive and has none.
+
+    A job that is no longer adaptive leaves that budget.
+    """
+    after = {**current, **columns}
+    if after["schedule_type"] == ScheduleType.ADAPTIVE:
+        return {**columns, "budget": DEFAULT_BUDGET} if after["budget"] is None else dict(columns)
+    was_adaptive = current.get("schedule_type") == ScheduleType.ADAPTIVE
+    if was_adaptive and after["budget"] == DEFAULT_BUDGET and "budget" not in columns:
+        return {**columns, "budget": None}
+    return dict(columns)
 
 
 async def _lock_job(connection: AsyncConnection, job_id: str, name: str = "it") -> dict[str, Any]:

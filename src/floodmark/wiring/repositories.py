@@ -9,6 +9,7 @@ from floodmark.model.clock import Clock
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.store.audit import AuditLog
+from floodmark.store.budgets import Budgets
 from floodmark.store.database import Database
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
@@ -23,6 +24,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     """Repositories of the core. Sources, triggers and the API build those of their own tables."""
 
     jobs: Jobs
+    budgets: Budgets
     executions: ExecutionHistory
     dead_letters: DeadLetters
     watermarks: Watermarks
@@ -34,10 +36,12 @@ class Repositories(Struct, frozen=True, kw_only=True):
     staleness: Staleness
 
     @classmethod
-    def of(cls, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> Self:
-        """Return the repositories of a database."""
+    def of(cls, database: Database, clock: Clock, *, telegram_max_age: timedelta, default_budget: float) -> Self:
+        """Return the repositories of a database. `default_budget`: the requests a minute of the budget `default`."""
+        budgets = Budgets(database, clock, default_per_minute=default_budget)
         return cls(
-            jobs=Jobs(database, clock),
+            jobs=Jobs(database, clock, budgets),
+            budgets=budgets,
             executions=ExecutionHistory(database, clock),
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),

@@ -345,7 +345,12 @@ def _wire(
     firing, leasing, keeping, upkeep, spending = _open_store(database, clock, settings.queue_patience)
     sql = SqlLeases(database, clock), SqlQueue(database, leasing, signals, events)
     leases, queue = sql if redis is None else _use_redis(redis, *sql, leasing=leasing, events=events, settings=settings)
-    repositories = Repositories.of(database, clock, telegram_max_age=timedelta(hours=settings.lpa_max_age_hours))
+    repositories = Repositories.of(
+        database,
+        clock,
+        telegram_max_age=timedelta(hours=settings.lpa_max_age_hours),
+        default_budget=settings.budget_default_per_minute,
+    )
     caller = Caller(repositories.limits, repositories.breakers, call_policy(settings), clock, events, tracing=tracing)
     polite = PoliteHttp(
         http, caller, clock, events, concurrency=settings.web_domain_concurrency, delay=settings.web_domain_delay
