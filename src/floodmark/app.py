@@ -80,6 +80,7 @@ class Floodmark:
         weekly: str | None = None,
         monthly: str | None = None,
         once: bool = False,
+        adaptive: bool = False,
         timezone: str = "UTC",
         key: Pick = None,
         watermark: Pick = None,
@@ -91,6 +92,9 @@ class Floodmark:
         overlap: Overlap | str | None = None,
         catch_up: CatchUp | str | None = None,
         jitter: str | timedelta | None = None,
+        budget: str | None = None,
+        max_delay: str | timedelta | None = None,
+        weight: float = 1.0,
         stream: str | None = None,
         depends_on: tuple[str, ...] = (),
         limit_key: str | None = None,
@@ -100,7 +104,8 @@ class Floodmark:
         """Declare a collector and its schedule. Without a schedule it runs only with `floodmark run NAME`.
 
         `key` is the name of the field (or a function) that identifies an item; `watermark` that of the field that
-        becomes `since`.
+        becomes `since`. With `adaptive=True` it runs when enough new items are expected, within the requests of its
+        `budget` and at least every `max_delay`; `weight` says how much the delay of its items counts.
         """
         when = when_of(
             every=every,
@@ -110,6 +115,7 @@ class Floodmark:
             weekly=weekly,
             monthly=monthly,
             once=once,
+            adaptive=adaptive,
             timezone=timezone,
         )
         spec = JobSpec(
@@ -125,6 +131,9 @@ class Floodmark:
             retry_max=self.settings.parser_retry_max if retry_max is None else retry_max,
             depends_on=depends_on,
             limit_key=limit_key,
+            budget=budget,
+            max_delay=_parse_duration(max_delay),
+            weight=weight,
         )
 
         def declare(function: F) -> F:
@@ -163,13 +172,12 @@ class Floodmark:
             usual,
             overlap=usual.overlap if overlap is None else Overlap(overlap),
             catch_up=usual.catch_up if catch_up is None else CatchUp(catch_up),
-            jitter=parse_every(jitter) if isinstance(jitter, str) else jitter or timedelta(),
+            jitter=_parse_duration(jitter) or timedelta(),
         )
 
     def _timeout(self, timeout: str | timedelta | None) -> timedelta:
-        if timeout is None:
-            return self.settings.scheduler_job_timeout
-        return timeout if isinstance(timeout, timedelta) else parse_every(timeout)
+        given = _parse_duration(timeout)
+        return self.settings.scheduler_job_timeout if given is None else given
 
     @asynccontextmanager
     async def open(self, *, waits: bool = False) -> AsyncIterator[Resources]:
@@ -281,6 +289,10 @@ class Floodmark:
         # Both roles, or none: then nothing else is done here.
         app = create_app(resources, turns=BESIDE_WORK if worker else ALONE)
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
+
+
+def _parse_duration(given: str | timedelta | None) -> timedelta | None:
+    return parse_every(given) if isinstance(given, str) else given
 
 
 def _make_roles(

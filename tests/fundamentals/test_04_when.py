@@ -1,7 +1,7 @@
-"""4. Schedules: by interval, cron or calendar.
+"""4. Schedules: by interval, cron or calendar, or adaptive.
 
-A job has one of `every`, `cron`, `hourly`, `daily`, `weekly`, `monthly` and `once`, or none of them. Times are in its
-`timezone` and stay correct at daylight saving changes. `floodmark next NAME` shows the next runs.
+A job has one of `every`, `cron`, `hourly`, `daily`, `weekly`, `monthly`, `once` and `adaptive`, or none. Times are in
+its `timezone` and stay correct at daylight saving changes. `floodmark next NAME` shows the next runs.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -91,6 +91,34 @@ async def test_a_job_that_runs_once(app: Floodmark) -> None:
     async with running(app) as floodmark:
         assert (await floodmark.wait_for_first_run("posts")).state == "done"
         assert (await floodmark.explain("posts")).startswith("finished: it ran at ")
+
+
+@pytest.mark.spec("B1", "T14")
+async def test_an_adaptive_job(app: Floodmark) -> None:
+    """Floodmark learns when items appear and runs the job at those times, at least every `max_delay`.
+
+    All adaptive jobs of a `budget` share its requests; without one, they use the budget `default`. The delay of items
+    of a job with the `weight` 2 counts twice.
+    """
+    app.collector(adaptive=True, max_delay="1h", weight=2, name="posts")(nothing)
+
+    async with opened(app) as floodmark:
+        job = await floodmark.job("posts")
+
+        assert (job.when.schedule_type, job.budget) == ("adaptive", "default")
+        assert (job.max_delay, job.weight) == (timedelta(hours=1), 2)
+
+
+@pytest.mark.spec("B2", "G9")
+async def test_a_budget_that_does_not_exist_is_refused(app: Floodmark) -> None:
+    """Create a budget before a job uses it."""
+    app.collector(adaptive=True, budget="news", name="posts")(nothing)
+
+    with pytest.raises(InvalidInput, match="there is no budget 'news'") as caught:
+        async with opened(app):
+            pass
+
+    assert caught.value.hint == "create it: floodmark budgets set news --per-minute 30"
 
 
 @pytest.mark.spec("G9")

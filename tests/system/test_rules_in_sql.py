@@ -21,12 +21,12 @@ from floodmark.rules.holding import Unfinished, is_freed, next_held
 from floodmark.rules.outcomes import consequence_of
 from floodmark.rules.rank import rank_of
 from floodmark.rules.rescue import count_rescues, rescue_of
-from floodmark.rules.staleness import INTERVALS, is_stale, usual_interval
+from floodmark.rules.staleness import INTERVALS, TIMED, is_stale, usual_interval
 from floodmark.rules.starting import find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream, stream_name
 from floodmark.store.port import Settlement
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import job_dependencies, job_executions, jobs, watermarks
+from floodmark.store.tables import budgets, job_dependencies, job_executions, jobs, watermarks
 from floodmark.testing.factories import (
     TTL,
     Opened,
@@ -341,11 +341,20 @@ async def test_the_end_of_an_execution_wakes_the_next_job_of_its_stream(resource
     assert set(woken) == {execution_id for execution_id, does in zip(held, shares, strict=True) if does}
 
 
+# Budgets with the longest time between two runs of their jobs.
+_BUDGETS: dict[str, tuple[dict[str, Any], timedelta]] = {
+    "own": ({"requests": 1, "max_delay_seconds": 5 * 3600.0, "sources": 1000}, 5 * HOUR),
+    "minute": ({"requests": 10, "sources": 3000}, timedelta(seconds=4 * 3000 * 6.06)),
+    "week": ({"requests": 2000, "period": "week", "sources": 30}, timedelta(seconds=4 * 30 * 604_801.8 / 2000)),
+    "empty": ({"requests": 1}, timedelta()),
+}
 _TIMED = st.fixed_dictionaries(
     {
         "source": st.sampled_from(("telegram", "web")),
-        "schedule_type": st.sampled_from((ScheduleType.INTERVAL, ScheduleType.CALENDAR, ScheduleType.CRON)),
+        "schedule_type": st.sampled_from(TIMED),
         "interval_hours": st.integers(1, 30),
+        "max_delay_hours": st.one_of(st.none(), st.integers(1, 30)),
+        "budget": st.one_of(st.none(), st.sampled_from(list(_BUDGETS))),
         "frequency": st.sampled_from(Frequency),
         "planned_hours": _HOURS,
         "next_hours": _HOURS,
@@ -360,8 +369,10 @@ _TIMED = st.fixed_dictionaries(
 async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn: list[dict[str, Any]]) -> None:
     now, max_age = datetime.now(UTC), 24 * HOUR
     async with resources.database.writing() as connection:
-        for table in (watermarks, jobs):
+        for table in (watermarks, jobs, budgets):
             await connection.execute(delete(table))
+    for name, (row, _) in _BUDGETS.items():
+        await _insert(resources, budgets, [{"name": name, "interval_seconds": 1.0, **row}])
     rows = [_timed_job(one, now) for one in drawn]
     await _insert(resources, jobs, rows)
     # Half an hour more, so that no age is just as long as it may be.
@@ -390,6 +401,8 @@ def _timed_job(drawn: dict[str, Any], now: datetime) -> dict[str, Any]:
         "interval_seconds": drawn["interval_hours"] * 3600.0 if kind is ScheduleType.INTERVAL else None,
         "frequency": drawn["frequency"] if kind is ScheduleType.CALENDAR else None,
         "cron_expression": "0 * * * *" if kind is ScheduleType.CRON else None,
+        "budget": drawn["budget"],
+        "max_delay_seconds": None if drawn["max_delay_hours"] is None else drawn["max_delay_hours"] * 3600.0,
         "planned_until": None if planned is None else now - planned * HOUR,
         "next_run": None if following is None else now + following * HOUR,
         "created_at": now - (drawn["created_hours"] + 0.5) * HOUR,
@@ -400,7 +413,10 @@ def _interval(row: dict[str, Any]) -> timedelta | None:
     when = When(
         schedule_type=row["schedule_type"], interval_seconds=row["interval_seconds"], frequency=row["frequency"]
     )
-    return usual_interval(when, row["planned_until"], row["next_run"])
+    own, budget = row["max_delay_seconds"], row["budget"]
+    by_budget = None if budget is None else _BUDGETS[budget][1]
+    max_delay = by_budget if own is None else timedelta(seconds=own)
+    return usual_interval(when, row["planned_until"], row["next_run"], max_delay)
 
 
 def test_every_frequency_has_an_interval() -> None:

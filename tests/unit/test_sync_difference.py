@@ -61,6 +61,20 @@ def test_a_schedule_becomes_a_job() -> None:
     assert is_mark(found.steps[0].mark)
 
 
+@pytest.mark.spec("B1", "T14")
+def test_a_schedule_may_be_adaptive() -> None:
+    daily, adaptive = a_row(), a_row(schedule={"frequency": "adaptive"})
+    found = difference([adaptive], [])
+    assert not found.errors
+    columns = changed(found)
+    assert (columns["schedule_type"], columns["frequency"], columns["time_config"]) == ("adaptive", None, None)
+    assert changed(difference([daily], made(found))) == {
+        "schedule_type": "calendar",
+        "frequency": "daily",
+        "time_config": {"hour": 2, "minute": 0},
+    }
+
+
 @given(st.lists(st.integers(1, 30), unique=True), st.lists(st.integers(1, 30), unique=True))
 def test_the_same_answer_again_changes_nothing(first: list[int], second: list[int]) -> None:
     rows, more = [a_row(number) for number in first], [a_row(number) for number in second]

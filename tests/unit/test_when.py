@@ -34,6 +34,7 @@ def first(when: When) -> datetime | None:
         ({"weekly": "Monday 2:30"}, datetime(2026, 10, 5, 2, 30, tzinfo=UTC), "weekly monday 02:30 UTC"),
         ({"monthly": "31 02:00"}, datetime(2026, 10, 31, 2, tzinfo=UTC), "monthly 31 02:00 UTC"),
         ({"once": True}, None, "once"),
+        ({"adaptive": True}, None, "adaptive"),
         ({}, None, "on demand"),
     ],
 )
@@ -52,6 +53,8 @@ def test_without_a_word_a_job_waits_for_an_event() -> None:
 def test_two_ways_contradict_each_other() -> None:
     with pytest.raises(InvalidInput, match="every and cron contradict each other"):
         when_of(every="5m", cron="* * * * *")
+    with pytest.raises(InvalidInput, match="every and adaptive contradict each other"):
+        when_of(every="5m", adaptive=True)
 
 
 def test_not_saying_once_is_no_contradiction() -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
 from floodmark.model.accounts import AccountRow
-from floodmark.model.job import Job
+from floodmark.model.job import Job, ScheduleType
 from floodmark.model.job_fields import POLICY_COLUMNS, spec_from
 from floodmark.model.shapes import job_shape
 from floodmark.model.spec import JobSpec
@@ -190,6 +190,7 @@ def _show(cli: CliContext, job: Job, *, is_scheduled: bool) -> None:
     rows: list[tuple[str, Any]] = [
         ("  source", f"{job.source} {job.target}"),
         ("  when", words_of(job.when)),
+        ("  budget", job.budget),
         ("  stream", job.stream),
         ("  waits for", ", ".join(job.depends_on)),
     ]
@@ -197,7 +198,7 @@ def _show(cli: CliContext, job: Job, *, is_scheduled: bool) -> None:
     zone = zone_of(job.when.timezone)
     rows += [("" if n else "  next runs", due(run, now, zone)) for n, run in enumerate(runs)]
     cli.out.print(facts(rows))
-    if is_scheduled and runs:
+    if is_scheduled and (runs or job.when.schedule_type is ScheduleType.ADAPTIVE):
         cli.note(f"[dim]See its state: floodmark show {plain(job.name)}[/]")
     elif is_scheduled:
         cli.note(f"[dim]Run it: floodmark run {plain(job.name)} --wait[/]")

@@ -22,7 +22,7 @@ from .root import AsJson, CliContext, DryRun, JobName
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
 # The fields that `--clear` accepts.
 _CLEARABLE: Mapping[str, Any] = {
-    field.name.replace("_", "-"): field
+    field.attribute.replace("_", "-"): field
     for field in (*OPTION_FIELDS, FIELDS["params"], FIELDS["account"])
     if field.is_optional or field.kind in (tuple, Mapping)
 }

@@ -67,6 +67,12 @@ class JobOptions:
         ),
     ] = None
     once: Annotated[bool, typer.Option("--once", help="Run once, now.", rich_help_panel=_SCHEDULE)] = False
+    adaptive: Annotated[
+        bool,
+        typer.Option(
+            "--adaptive", help="Run when enough new items are expected, within its budget.", rich_help_panel=_SCHEDULE
+        ),
+    ] = False
     tz: Annotated[
         str | None,
         typer.Option(metavar="ZONE", help="Time zone, as in Europe/Berlin (default: UTC).", rich_help_panel=_SCHEDULE),
@@ -95,7 +101,7 @@ class JobOptions:
     def has_schedule(self) -> bool:
         """Whether a schedule is given."""
         words = (self.every, self.cron, self.hourly, self.daily, self.weekly, self.monthly)
-        return self.once or any(word is not None for word in words)
+        return self.once or self.adaptive or any(word is not None for word in words)
 
     def when(self, timezone: str = "UTC") -> When:
         """Return the schedule (default: on demand); `timezone` is used if no zone is given."""
@@ -107,5 +113,6 @@ class JobOptions:
             weekly=self.weekly,
             monthly=self.monthly,
             once=self.once,
+            adaptive=self.adaptive,
             timezone=self.tz or timezone,
         )

@@ -201,11 +201,20 @@ def _details(details: dict[str, Any], runs: list[datetime], now: datetime) -> li
         ("overlap", f"{policy.overlap}; at most {policy.max_instances} at once; catches up {policy.catch_up}"),
         ("waits for", ", ".join(job.depends_on)),
         ("limit", job.limit_key),
+        ("budget", _budget(job)),
         ("account", job.account),
         ("tags", ", ".join(job.tags)),
         ("tenant, user", ", ".join(filter(None, (job.tenant_id, job.user_id)))),
         ("version", str(job.version)),
     ]
+
+
+def _budget(job: Job) -> str | None:
+    if job.budget is None:
+        return None
+    often = "" if job.max_delay is None else f"; at least every {format_duration(job.max_delay)}"
+    weight = "" if job.weight == 1 else f"; weight {job.weight:g}"
+    return f"{job.budget}{often}{weight}"
 
 
 def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import ENDED, Execution, State
-from floodmark.model.job import Job
+from floodmark.model.job import Job, ScheduleType
 from floodmark.model.notes import notes_of
 from floodmark.model.shapes import execution_shape
 from floodmark.operations.declared import AsyncOperations
@@ -21,7 +21,7 @@ from .history import items_words, summary_of
 from .output import plain, print_json, table
 from .parsing import params_of
 from .root import AsJson, CliContext, JobName
-from .times import clock_changes, relative, upcoming
+from .times import clock_changes, due, relative, upcoming
 
 _POLL_SECONDS = 0.3
 
@@ -112,7 +112,9 @@ def next_runs(
         zone_name, runs = job.when.timezone, upcoming(job, now, count)
         if not as_json:
             _warn_if_off(cli, job)
-    _show_runs(cli, runs, zone_name, now, as_json=as_json)
+            if job.when.schedule_type is ScheduleType.ADAPTIVE:
+                return cli.out.print(_describe_adaptive(runs, now))
+    return _show_runs(cli, runs, zone_name, now, as_json=as_json)
 
 
 def _is_expression(text: str) -> bool:
@@ -123,6 +125,12 @@ def _warn_if_off(cli: CliContext, job: Job) -> None:
     if job.paused or not job.schedule_enabled:
         why = "paused" if job.paused else "disabled"
         cli.note(f"[yellow]{plain(job.name)} is {why}: it does not run until that changes.[/]")
+
+
+def _describe_adaptive(runs: Sequence[datetime], now: datetime) -> str:
+    if not runs:
+        return "It is adaptive, and not planned yet."
+    return f"It is adaptive: {due(runs[0], now)}, or earlier if its budget has requests left."
 
 
 def _show_runs(cli: CliContext, runs: Sequence[datetime], zone_name: str, now: datetime, *, as_json: bool) -> None:

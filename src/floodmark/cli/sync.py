@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from msgspec import convert
 from rich.text import Text
 
 from floodmark.errors import InvalidInput
-from floodmark.model.job import Frequency, ScheduleType, When
+from floodmark.model.job import When
 from floodmark.sync.difference import JobChange, RowError
 from floodmark.sync.report import LastSync, Report, SyncStatus
 from floodmark.triggers.parsing import words_of
@@ -93,11 +94,7 @@ def _describe_error(error: RowError) -> str:
 
 
 def _when(columns: Mapping[str, Any]) -> When:
-    return When(
-        schedule_type=ScheduleType.CALENDAR,
-        frequency=Frequency(columns["frequency"]),
-        time_config=columns["time_config"],
-    )
+    return convert({name: columns[name] for name in ("schedule_type", "frequency", "time_config")}, When)
 
 
 def _value(value: Any) -> str:

@@ -19,8 +19,7 @@ _FORMS: Mapping[Any, str] = {
     str: "text",
     bool: "true or false",
     int: "a whole number",
-    float: "seconds",
-    timedelta: "seconds",
+    float: "a number",
     datetime: "a time in UTC",
     Mapping: "an object",
     tuple: "a list of words",
@@ -98,7 +97,8 @@ class JobField(Struct, frozen=True, kw_only=True):
             return ", ".join(f"{number.value} is {number.name.lower()}" for number in self.kind)
         if self.is_enum:
             return "one of " + ", ".join(self.kind)
-        form, bounds = _FORMS[self.kind], self.declared.bounds
+        form = "seconds" if self.name.endswith("_seconds") else _FORMS[self.kind]
+        bounds = self.declared.bounds
         if bounds is None:
             return form
         if bounds.max_length is not None:

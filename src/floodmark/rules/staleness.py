@@ -16,7 +16,7 @@ INTERVALS = {
     Frequency.MONTHLY: 31 * _DAY,
 }
 # Only jobs with these schedules can be stale.
-TIMED = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR)
+TIMED = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR, ScheduleType.ADAPTIVE)
 # Telegram jobs catch up by themselves until `LPA_MAX_AGE_HOURS`.
 PATIENT_SOURCE = "telegram"
 
@@ -27,8 +27,15 @@ def is_stale(unchecked: timedelta, *, source: str, interval: timedelta | None, t
     return unchecked > (max(longest, telegram_max_age) if source == PATIENT_SOURCE else longest)
 
 
-def usual_interval(when: When, planned_until: datetime | None, next_run: datetime | None) -> timedelta | None:
-    """Return the time between two runs, from the schedule or from the last plan; None if it is not known."""
+def usual_interval(
+    when: When, planned_until: datetime | None, next_run: datetime | None, max_delay: timedelta | None = None
+) -> timedelta | None:
+    """Return the time between two runs, from the schedule or from the last plan; None if it is not known.
+
+    `max_delay`: the longest time between two runs of an adaptive job, by itself or by its budget.
+    """
+    if when.schedule_type is ScheduleType.ADAPTIVE:
+        return max_delay
     if when.schedule_type is ScheduleType.INTERVAL:
         return None if when.interval_seconds is None else timedelta(seconds=when.interval_seconds)
     if when.schedule_type is ScheduleType.CALENDAR:

@@ -1,20 +1,21 @@
-"""Stale jobs: their last complete read is much longer ago than usual. Tables: `jobs`, `watermarks`."""
+"""Stale jobs: their last complete read is much longer ago than usual. Tables: `jobs`, `watermarks`, `budgets`."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, FromClause, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Float, FromClause, Select, and_, case, cast, func, select
 
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import SourceFreshness
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules import staleness as rule
+from floodmark.rules.freshness import default_max_delay, rate_of
 
 from .database import Database
 from .dialects import present, seconds_between
 from .rule_sql import JOB_STREAM
-from .tables import jobs, watermarks
+from .tables import budgets, jobs, watermarks
 
 
 class StaleJob(Struct, frozen=True, kw_only=True):
@@ -81,7 +82,8 @@ class Staleness:
         return seconds_between(self._database, since, present(self._database, self._clock))
 
     def _tables(self) -> FromClause:
-        return jobs.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
+        with_watermarks = jobs.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
+        return with_watermarks.outerjoin(budgets, budgets.c.name == jobs.c.budget)
 
     def _is_due(self) -> ColumnElement[bool]:
         return and_(
@@ -103,5 +105,16 @@ class Staleness:
         return case(
             (jobs.c.schedule_type == ScheduleType.INTERVAL, jobs.c.interval_seconds),
             (jobs.c.schedule_type == ScheduleType.CALENDAR, case(frequencies, value=jobs.c.frequency)),
+            (
+                jobs.c.schedule_type == ScheduleType.ADAPTIVE,
+                func.coalesce(jobs.c.max_delay_seconds, budgets.c.max_delay_seconds, _default_max_delay()),
+            ),
             else_=seconds_between(self._database, jobs.c.planned_until, jobs.c.next_run),
         )
+
+
+def _default_max_delay() -> ColumnElement[float]:
+    """Return `rules.freshness.default_max_delay` of the budget of a job."""
+    a_week, a_minute = (default_max_delay(1, rate_of(1, period)) for period in ("week", "minute"))
+    of_one = case((budgets.c.period == "week", a_week), else_=a_minute)
+    return cast(budgets.c.sources * of_one / budgets.c.requests, Float)

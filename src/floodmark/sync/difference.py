@@ -205,7 +205,8 @@ def _check(row: ScheduleRow) -> None:
     domain = row.data.domain
     if len(domain) > _LONGEST_HOST or _HOST.fullmatch(domain) is None:
         raise InvalidInput(f"{domain[:60]!r} is not a domain", hint="use a host name such as example.com")
-    calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
+    if not _is_adaptive(row):
+        calendar(Frequency(row.data.schedule.frequency), _time_config(row), "UTC")
 
 
 def _spec(row: ScheduleRow) -> JobSpec:
@@ -264,18 +265,23 @@ def _is_active(job: SyncedJob) -> bool:
 
 def _columns(row: ScheduleRow) -> dict[str, Any]:
     """Return the columns of a schedule except `params`."""
+    is_adaptive = _is_adaptive(row)
     columns: dict[str, Any] = {
         "target": row.data.domain,
         "domain": row.data.domain,
         "domain_config_id": row.domain_config_id,
-        "schedule_type": ScheduleType.CALENDAR.value,
+        "schedule_type": (ScheduleType.ADAPTIVE if is_adaptive else ScheduleType.CALENDAR).value,
         "cron_expression": None,
         "interval_seconds": None,
-        "frequency": row.data.schedule.frequency,
-        "time_config": _time_config(row),
+        "frequency": None if is_adaptive else row.data.schedule.frequency,
+        "time_config": None if is_adaptive else _time_config(row),
     }
     retries = row.data.max_retries
     return columns if retries is None else {**columns, "retry_max": retries}
+
+
+def _is_adaptive(row: ScheduleRow) -> bool:
+    return row.data.schedule.frequency == "adaptive"
 
 
 def _params(row: ScheduleRow) -> dict[str, Any]:

@@ -44,9 +44,9 @@ class Time(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The frequency of a scan, and its time."""
+    """The frequency of a scan, and its time. An adaptive one has no time."""
 
-    frequency: Literal["hourly", "daily", "weekly", "monthly"]
+    frequency: Literal["hourly", "daily", "weekly", "monthly", "adaptive"]
     time: Time | None = None
 
 

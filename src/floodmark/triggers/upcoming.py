@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from floodmark.model.durations import format_duration
-from floodmark.model.job import Job
+from floodmark.model.job import NEVER, Job, ScheduleType
 
 from . import instants, trigger_of, zone_of
 
@@ -14,7 +14,12 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def upcoming(job: Job, now: datetime, count: int) -> list[datetime]:
-    """Return the next instants of a job as the scheduler will plan them; an overdue one comes first."""
+    """Return the next instants of a job as the scheduler will plan them; an overdue one comes first.
+
+    Of an adaptive job only the next one is known, and it may run earlier, if its budget has requests left.
+    """
+    if job.when.schedule_type is ScheduleType.ADAPTIVE:
+        return [] if job.next_run in (None, NEVER) else [job.next_run]
     trigger = trigger_of(job.when, anchor=job.created_at)
     since = job.planned_until or job.created_at - _INSTANT
     overdue = trigger.latest(now)

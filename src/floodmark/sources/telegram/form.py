@@ -1,21 +1,20 @@
 """The form of `floodmark add telegram`."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from floodmark.model.accounts import AccountRow
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import JobForm, ParamOption
 
-from .targets import complete_job
+from .targets import complete_job, default_schedule
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
 
 
 def _complete(spec: JobSpec, settings: "Settings") -> JobSpec:
-    return complete_job(spec, every=timedelta(seconds=settings.parser_scheduler_interval_sec))
+    return complete_job(spec, default=default_schedule(settings))
 
 
 def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[AccountRow]) -> str | None:
@@ -28,7 +27,7 @@ def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[Accoun
 
 
 FORM = JobForm(
-    help="""Collect the posts of a Telegram channel; every 5 minutes if no schedule is given.
+    help="""Collect the posts of a Telegram channel; every 5 minutes if no schedule is given (see JOB_SCHEDULE).
 
     floodmark add telegram @channel --every 10m
     """,

@@ -26,7 +26,7 @@ from .hints import HOW_TO_ADD, relogin_hint
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, parse_mark, plan_reading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
-from .targets import NAMES, complete_job, normalise_target, parse_params
+from .targets import NAMES, complete_job, default_schedule, normalise_target, parse_params
 
 if TYPE_CHECKING:
     from .reading import ChannelReading
@@ -94,8 +94,8 @@ class TelegramSource:
         return NAMES
 
     def complete(self, spec: JobSpec) -> JobSpec:
-        """Return the job with its channel in canonical form, and with the interval of the settings if it has none."""
-        return complete_job(spec, every=timedelta(seconds=self._settings.parser_scheduler_interval_sec))
+        """Return the job with its channel in canonical form, and with the schedule of the settings if it has none."""
+        return complete_job(spec, default=default_schedule(self._settings))
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Yield the posts of a channel, oldest first, page by page."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,10 @@ from floodmark.model.durations import parse_every
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import default_stream
+from floodmark.triggers.parsing import when_of
+
+if TYPE_CHECKING:
+    from floodmark.settings import Settings
 
 # Telegram's rule: 4 to 32 letters, digits and single underscores, a letter first, no underscore last.
 _NAME = re.compile(r"(?=[a-z0-9_]{4,32}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*", re.IGNORECASE | re.ASCII)
@@ -62,8 +66,14 @@ def normalise_target(text: str) -> str:
     return _parse_name(given.removeprefix("@"), given)
 
 
-def complete_job(spec: JobSpec, *, every: timedelta) -> JobSpec:
-    """Return a new job with its channel in canonical form; without a schedule it runs at the interval `every`.
+def default_schedule(settings: "Settings") -> When:
+    """Return the schedule of a channel that is added without one."""
+    every = settings.parser_scheduler_interval_sec
+    return when_of(adaptive=True) if settings.job_schedule == "adaptive" else when_of(every=timedelta(seconds=every))
+
+
+def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
+    """Return a new job with its channel in canonical form, and with the schedule `default` if it has none.
 
     Tenants do not share a watermark: each one collects the channel for itself.
     """
@@ -71,7 +81,7 @@ def complete_job(spec: JobSpec, *, every: timedelta) -> JobSpec:
     params, when = parse_params(spec.params), spec.when
     # A single day is read once, on request.
     if when.schedule_type is ScheduleType.EVENT and params.day is None:
-        when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=every.total_seconds(), timezone=when.timezone)
+        when = replace(default, timezone=when.timezone)
     stream = spec.stream
     if stream is None and spec.tenant_id is not None:
         stream = default_stream(spec.source, target, spec.tenant_id)
