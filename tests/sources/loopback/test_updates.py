@@ -10,7 +10,7 @@ from telethon.tl.functions.updates import GetChannelDifferenceRequest
 from telethon.tl.types import ChannelMessagesFilterEmpty, updates
 
 from floodmark.testing.eventually import eventually
-from floodmark.testing.telegram import Channel, LoopbackTelegram
+from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
 
 from .conftest import Connect
 
@@ -109,3 +109,41 @@ async def test_pushes_survive_a_reconnect(channel: Channel, server: LoopbackTele
     posted = channel.post("hello")
 
     await eventually(lambda: seen.new == [posted])
+
+
+async def test_only_members_and_the_last_active_connection_get_updates(
+    backend: TelegramBackend, channel: Channel, server: LoopbackTelegram, connect: Connect
+) -> None:
+    public = backend.channel("market", members=())
+    first, second = await connect(), await connect()
+    seen, later = Seen(first), Seen(second)
+    for client in (first, second):
+        await client.get_messages("harbour")
+
+    public.post("only for members")
+    one = channel.post("one")
+    await eventually(lambda: later.new == [one])
+    await first.get_messages("harbour")
+    two = channel.post("two")
+    await eventually(lambda: seen.new == [two])
+    assert (later.new, server.pushed) == ([one], 2)
+
+
+async def test_updates_can_be_lost_repeated_and_late(
+    channel: Channel, server: LoopbackTelegram, connect: Connect
+) -> None:
+    client = await connect()
+    seen = Seen(client)
+    await client.get_messages("harbour")
+
+    server.disturb_updates(lose=1.0)
+    channel.post("lost")
+    await eventually(lambda: server.unpushed == 1)
+    server.disturb_updates(duplicate=1.0)
+    channel.post("twice")
+    await eventually(lambda: server.pushed == 2)
+    server.disturb_updates(delay=0.2)
+    late = channel.post("late")
+    assert server.pushed == 2
+    await eventually(lambda: seen.new[-1:] == [late])
+    assert (server.pushed, server.unpushed) == (3, 1)

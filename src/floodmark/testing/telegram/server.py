@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from telethon.tl import types
@@ -48,11 +49,23 @@ class Duplicate:
     connections: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushFaults:
+    """Faults of pushed updates: the share that is lost, the share that is sent twice, and a delay in seconds."""
+
+    lose: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.0
+
+
 class LoopbackTelegram:
     """A local Telegram server for the unmodified Telethon client. It listens while its context is open.
 
     It responds from `backend`. With `forbid_duplicates` it behaves like the real server when one session is used twice:
     AUTH_KEY_DUPLICATED for both, and the session is lost. Every method may be called from any thread.
+
+    Posts, edits and deletions in a channel are pushed to the accounts that are its members: over the connection of a
+    session that made the last call, and only if that call asked for updates.
     """
 
     def __init__(
@@ -76,6 +89,10 @@ class LoopbackTelegram:
         self._calls: deque[Call] = deque(maxlen=keep)
         self._faults = Faults(keep)
         self._closing_at_once = 0.0
+        self._push_faults = PushFaults()
+        self._chance = Random(f"{backend.seed}:pushes")  # noqa: S311 - a likeness, not a secret
+        self.pushed, self.unpushed = 0, 0
+        """The number of updates that were sent, and of those that were lost on purpose."""
         self._open: set[WireConnection] = set()
         self._listener = Listener(self._serve, name="loopback telegram")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -255,6 +272,10 @@ class LoopbackTelegram:
         """Break all open connections, or those of an account."""
         self._run_in_loop(lambda: self._cut(account))
 
+    def disturb_updates(self, *, lose: float = 0.0, duplicate: float = 0.0, delay: float = 0.0) -> None:
+        """Lose a share of the pushed updates (1.0: all of them), send a share twice, send all after a delay."""
+        self._push_faults = PushFaults(lose=lose, duplicate=duplicate, delay=delay)
+
     def revoke(self, account: str, reason: str = "AUTH_KEY_UNREGISTERED") -> None:
         """Revoke all sessions of an account: every call gets the reason as an error."""
         with self.backend.lock:
@@ -274,6 +295,7 @@ class LoopbackTelegram:
         with self.backend.lock:
             self._faults.clear()
             self._closing_at_once = 0.0
+            self._push_faults = PushFaults()
         self.accept()
 
     # Listening
@@ -421,15 +443,35 @@ class LoopbackTelegram:
             self._loop.call_soon_threadsafe(self._push, channel, update)
 
     def _push(self, channel: Channel, update: Any) -> None:
+        faults = self._push_faults
+        for connection in self._listening(channel):
+            if self._chance.random() < faults.lose:
+                self.unpushed += 1
+                continue
+            for _ in range(2 if self._chance.random() < faults.duplicate else 1):
+                if faults.delay and self._loop is not None:
+                    self._loop.call_later(faults.delay, self._send_update, connection, channel, update)
+                else:
+                    self._send_update(connection, channel, update)
+
+    def _listening(self, channel: Channel) -> list[WireConnection]:
+        """Return the last active connection of each session of a member, if it wants updates."""
+        active: dict[int, WireConnection] = {}
+        for connection in sorted(self._open, key=lambda one: one.called_at):
+            key = connection.key
+            if key is not None and key.account is not None and not key.revoked and channel.has_member(key.account):
+                active[key.key_id] = connection
+        return [connection for connection in active.values() if connection.wants_updates]
+
+    def _send_update(self, connection: WireConnection, channel: Channel, update: Any) -> None:
+        key = connection.key
+        if key is None or key.revoked or not connection.is_open:
+            return
         with self.backend.lock:
-            for connection in tuple(self._open):
-                key = connection.key
-                if key is None or key.account is None or key.revoked or not connection.wants_updates:
-                    continue
-                if channel.has_member(key.account):
-                    client = ClientView(self.backend, key, self.port)
-                    updates = types.Updates([update], [], client.chats(channel), int(self.backend.now()), 0)
-                    connection.send(pack(updates))
+            client = ClientView(self.backend, key, self.port)
+            updates = types.Updates([update], [], client.chats(channel), int(self.backend.now()), 0)
+        self.pushed += 1
+        connection.send(pack(updates))
 
 
 def _id(channel: Channel | int | None) -> int | None:

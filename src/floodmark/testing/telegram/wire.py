@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -74,6 +75,8 @@ class WireConnection:
         self.key: Key | None = None
         # Whether the client accepts updates.
         self.wants_updates = False
+        # `time.monotonic()` of its last call.
+        self.called_at = 0.0
         self.is_open = True
         self._world, self._reader, self._writer, self._greet, self._handle = backend, reader, writer, greet, handle
         self._codec: Any = None
@@ -211,6 +214,7 @@ class WireConnection:
             elif isinstance(body, _WRAPPERS):
                 body = body.query
             else:
+                self.called_at = time.monotonic()
                 # The first call of a connection is always plain.
                 self.wants_updates = wants_updates and not isinstance(body, functions.help.GetConfigRequest)
                 return Request(body, method_of(body), message_id)
