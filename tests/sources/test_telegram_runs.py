@@ -84,6 +84,26 @@ async def test_a_tick_without_new_posts_costs_one_request_and_moves_one_clock(
         assert after["value"] == before["value"]
 
 
+@pytest.mark.spec("T3", "B3")
+@pytest.mark.parametrize(("posts", "requests"), [(1, 1), (40, 1), (130, 2), (190, 3)])
+async def test_new_posts_cost_one_request_unless_they_fill_a_page(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str, posts: int, requests: int
+) -> None:
+    """A page that is less than half full is the newest one. After a fuller page the next one is requested."""
+    async with working(server, sqlite_copy) as desk:
+        job = await desk.collected()
+        for number in range(posts):
+            channel.post(f"post {number}")
+        server.forget()
+
+        ended = await desk.run(job)
+
+        assert (ended.items_new, ended.result["requests"]) == (posts, requests)
+        assert asked(server) == [HISTORY] * requests
+        assert list(await desk.posts(stream_of(channel))) == expected(channel)
+        assert "run" not in (await desk.watermark(job))["value"]
+
+
 @pytest.mark.spec("T3", "G9")
 async def test_ids_that_begin_again_pause_the_job_with_the_reason(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str

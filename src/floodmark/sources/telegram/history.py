@@ -22,6 +22,9 @@ from .services import TelegramServices
 from .sessions import HISTORY, Session
 
 PAGE = 100
+# In an incremental run a page with fewer messages is taken for the newest one, without a request for the next page. If
+# the server has cut it short, the next run continues from the watermark.
+_FULL_ENOUGH = PAGE // 2
 # Pages that may wait to be stored: enough to continue reading while the database writes to its disk.
 _AHEAD = 3
 # Pages that arrive this fast are joined, because a database stores a few large batches faster than many small ones.
@@ -169,14 +172,18 @@ def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], tar
             )
 
 
-async def read_pages(history: ChannelHistory, after: int) -> AsyncGenerator[MessagePage, None]:
+async def read_pages(
+    history: ChannelHistory, after: int, *, is_incremental: bool = False
+) -> AsyncGenerator[MessagePage, None]:
     """Yield the history after an id, page by page; the next pages are read while the caller stores a page.
+
+    It ends at an empty page; an incremental run also ends at a page that is less than half full.
 
     Each page is held back until it is known whether another follows. Pages that arrive fast, or faster than they are
     stored, are joined. Pages that were read before an error are yielded before it is raised.
     """
     ahead: asyncio.Queue[MessagePage | Exception | None] = asyncio.Queue(_AHEAD)
-    reading = asyncio.create_task(_read_ahead(history, after, ahead), name="read ahead")
+    reading = asyncio.create_task(_read_ahead(history, after, ahead, is_incremental=is_incremental), name="read ahead")
     held: MessagePage | None = None
     yielded = 0
     try:
@@ -200,7 +207,11 @@ async def read_pages(history: ChannelHistory, after: int) -> AsyncGenerator[Mess
 
 
 async def _read_ahead(
-    history: ChannelHistory, after: int, ahead: "asyncio.Queue[MessagePage | Exception | None]"
+    history: ChannelHistory,
+    after: int,
+    ahead: "asyncio.Queue[MessagePage | Exception | None]",
+    *,
+    is_incremental: bool,
 ) -> None:
     """Put pages into the queue while it has room; then None, or the error that ended the reading."""
     asking: asyncio.Task[list[Any]] | None = None
@@ -208,13 +219,15 @@ async def _read_ahead(
         began, messages = time.monotonic(), await history.page(after)
         while messages:
             is_fast, began = time.monotonic() - began < _FAST_SECONDS, time.monotonic()
-            asking = asyncio.create_task(history.page(messages[-1].id), name="next page")
-            # Let the request for the next page leave first; it would wait until this page is converted otherwise.
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+            asking = None
+            if not is_incremental or len(messages) >= _FULL_ENOUGH:
+                asking = asyncio.create_task(history.page(messages[-1].id), name="next page")
+                # Let the request for the next page leave first; it would wait until this page is converted otherwise.
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
             items = items_of(messages, history.channel.channel_id, history.channel.username)
             await ahead.put(MessagePage(messages, items, is_fast))
-            messages = await asking
+            messages = [] if asking is None else await asking
         await ahead.put(None)
     except Exception as error:  # noqa: BLE001 - raised again by `read_pages`
         await ahead.put(error)

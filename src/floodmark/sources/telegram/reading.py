@@ -123,7 +123,8 @@ class ChannelReading:
         self._run, self._is_begun = replace(self._run, at=start), True
         if self.mark.id is not None and self.mark.date is not None and start == self.mark.id:
             history.expect(self.mark.id, self.mark.date)
-        async with aclosing(read_pages(history, start)) as pages:
+        is_incremental = self._plan.mode == "incremental" and self.mark.id is not None
+        async with aclosing(read_pages(history, start, is_incremental=is_incremental)) as pages:
             async for page in pages:
                 messages, items, is_past = self._cut_at_end(page)
                 is_last = page.is_last or is_past
