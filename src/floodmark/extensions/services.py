@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     # Only for type checkers: a program that imports `floodmark.Services` does not need the database driver.
     from redis.asyncio import Redis
 
+    from floodmark.coordination.signals.port import Signals
     from floodmark.observability.events import Events
     from floodmark.outbound.caller import Caller
     from floodmark.outbound.client import Http
@@ -41,6 +42,8 @@ class Services(Struct, frozen=True, kw_only=True):
     database: "Database"
     """The connections to Floodmark's database. An extension writes only to its own tables."""
     redis: "Redis | None"
+    signals: "Signals"
+    """Wakes the scheduler and the workers, in every process."""
     process: str
     """The name of this process, unique in the installation."""
     threads: Executor

@@ -342,7 +342,9 @@ class Settings(BaseModel):
         description="Another process may open the session of an account if its lease is not renewed for this time.",
     )
     telegram_session_linger: DurationOrNone = Field(
-        default=timedelta(seconds=30), description="How long an idle session stays connected."
+        default=timedelta(seconds=30),
+        description="How long an idle session stays connected. With adaptive Telegram jobs it stays until another"
+        " process asks for it; 0: it does not stay, and no updates are received.",
     )
     retry_max_attempts: Count = Field(
         default=5, description="Maximum number of attempts of one call to a source or to Redis."

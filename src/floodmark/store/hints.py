@@ -5,7 +5,7 @@ A hint decides when a job runs, never what is collected: the leader fires hinted
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, update
+from sqlalchemy import ColumnElement, select, update
 
 from floodmark.model.job import ScheduleType
 
@@ -13,6 +13,8 @@ from .dialects import chunks
 from .repository import Repository
 from .rule_sql import JOB_STREAM
 from .tables import jobs
+
+_IS_ADAPTIVE = jobs.c.schedule_type == ScheduleType.ADAPTIVE
 
 
 class Hints(Repository):
@@ -30,9 +32,24 @@ class Hints(Repository):
         """Store a hint for each job with this source and one of these targets."""
         return sum([await self._give((jobs.c.source == source) & jobs.c.target.in_(some)) for some in chunks(targets)])
 
+    async def are_used_by(self, source: str) -> bool:
+        """Return whether a source has jobs that can get hints."""
+        query = select(jobs.c.job_id).where(jobs.c.source == source, _IS_ADAPTIVE).limit(1)
+        async with self._database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def filter_targets(self, source: str, targets: Sequence[str]) -> set[str]:
+        """Return those of the targets whose jobs can get hints."""
+        found = set[str]()
+        async with self._database.reading() as connection:
+            for some in chunks(targets):
+                query = select(jobs.c.target).where(jobs.c.source == source, jobs.c.target.in_(some), _IS_ADAPTIVE)
+                found.update((await connection.execute(query)).scalars())
+        return found
+
     async def _give(self, which: ColumnElement[bool]) -> int:
         # The first hint counts: it says for how long something is known to wait.
-        unhinted = (jobs.c.schedule_type == ScheduleType.ADAPTIVE, jobs.c.hinted_at.is_(None))
+        unhinted = (_IS_ADAPTIVE, jobs.c.hinted_at.is_(None))
         async with self._database.writing() as connection:
             given = await connection.execute(update(jobs).where(which, *unhinted).values(hinted_at=self._now()))
             return int(given.rowcount)

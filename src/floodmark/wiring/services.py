@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from floodmark.coordination.signals.local import LocalSignals
 from floodmark.extensions.services import Services
 from floodmark.model.clock import SystemClock
 from floodmark.observability.events import Events
@@ -40,6 +41,7 @@ def services_for(resources: Resources, name: str, threads: Executor | None = Non
         caller=resources.caller,
         database=resources.database,
         redis=resources.redis,
+        signals=resources.signals,
         process=resources.name,
         threads=threads or DaemonThreads(1),
     )
@@ -66,6 +68,7 @@ async def unconnected_services(settings: Settings) -> AsyncIterator[Callable[[st
                 caller=caller,
                 database=database,
                 redis=None,
+                signals=LocalSignals(),
                 process=new_name(settings),
                 threads=threads,
             )

@@ -1,4 +1,5 @@
-"""Accounts and the leases of their sessions. Table: `accounts`; in `jobs`, the jobs that a lost account has paused.
+"""Accounts and the leases of their sessions. Table: `accounts`; in `jobs`, the jobs that a lost account has paused; in
+`leases`, requests for a session that another process has open.
 
 `secrets` is one encrypted JSON object: the hash of the application, the session, the phone number. The column `phone`
 contains only the part of the number that may be shown. `updated_at` changes when an account is stored, parked or
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, case, delete, func, literal, or_, select, text, update
 
+from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
 from floodmark.model.accounts import AccountRow, Added
 from floodmark.model.clock import Clock
@@ -33,6 +35,8 @@ NO_ACCOUNT = "(none)"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _KEY_BYTES = 256
+# Longer than the time between two tries of a run that waits for a session.
+_REQUEST_TTL = timedelta(minutes=1)
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('floodmark.accounts'))")
 
 
@@ -70,6 +74,7 @@ class Accounts:
     def __init__(self, database: Database, clock: Clock, vault: Vault, events: Events | None = None) -> None:
         self._database, self._clock, self._vault = database, clock, vault
         self._events = events or Events()
+        self._requests = SqlLeases(database, clock)
 
     async def add(
         self,
@@ -219,6 +224,14 @@ class Accounts:
         async with self._database.writing() as connection:
             await connection.execute(query.values(holder=None, lease_until=None))
 
+    async def request_session(self, name: str, *, holder: str) -> None:
+        """Ask the process that has the session open to close it once it is idle. The request ends after a minute."""
+        await self._requests.acquire(_request_for(name), holder=holder, ttl=_REQUEST_TTL)
+
+    async def is_requested(self, name: str, *, holder: str) -> bool:
+        """Return whether a process other than `holder` asks for the session."""
+        return await self._requests.holder(_request_for(name)) not in (None, holder)
+
     async def holder(self, name: str) -> str | None:
         """Return the process that holds the lease of the session now."""
         now = present(self._database, self._clock)
@@ -231,6 +244,7 @@ class Accounts:
     async def hold(self, name: str, *, holder: str, ttl: timedelta) -> AsyncIterator[None]:
         """Hold the lease during a block that must end within `ttl`. `Conflict` if another process holds it."""
         if not await self.lease(name, holder=holder, ttl=ttl):
+            await self.request_session(name, holder=holder)
             raise _in_use(await self.show(name), "try again when it is idle, or stop that process")
         try:
             yield
@@ -311,6 +325,10 @@ class Accounts:
         # The trigger of SQLite uses the clock of the machine; the process may use another.
         await connection.execute(these.values(planned_until=now, updated_at=now))
         return tuple(row.name for row in found)
+
+
+def _request_for(name: str) -> str:
+    return f"telegram session: {name}"
 
 
 def check_name(name: str) -> None:

@@ -4,12 +4,15 @@ Looking up names is what causes flood waits, so each name is looked up once. An 
 account that got it.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from msgspec import Struct
 from sqlalchemy import ColumnElement, case, delete, func, select, update
 
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
-from floodmark.store.dialects import insert_into, present
+from floodmark.store.dialects import chunks, insert_into, present
 
 from .tables import telegram_channels
 
@@ -67,6 +70,18 @@ class Channels:
         query = select(_CELL.username).where(_CELL.channel_id == channel_id, _CELL.username.is_not(None))
         async with self._database.reading() as connection:
             return (await connection.execute(query.order_by(_CELL.updated_at.desc()).limit(1))).scalar()
+
+    async def names(self, channel_ids: Sequence[int]) -> dict[int, set[str]]:
+        """Return the names under which accounts last saw these channels."""
+        found = defaultdict[int, set[str]](set)
+        async with self._database.reading() as connection:
+            for some in chunks(channel_ids):
+                query = select(_CELL.channel_id, _CELL.username).where(
+                    _CELL.channel_id.in_(some), _CELL.username.is_not(None)
+                )
+                for channel_id, username in await connection.execute(query):
+                    found[channel_id].add(username)
+        return found
 
     async def store(self, channel: KnownChannel) -> None:
         """Store a channel. A name belongs to one channel: it is removed from the channel that had it before."""

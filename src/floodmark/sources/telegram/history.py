@@ -61,6 +61,8 @@ class ChannelHistory:
     ) -> None:
         self._session, self._lookup, self._target, self._services = session, lookup, target, services
         self.channel = channel
+        self.pts: int | None = None
+        """The channel's update counter in the last answer: it grows with each post, edit and deletion."""
         self._asked = 0
         self._last_read: tuple[int, datetime] | None = None
         self._is_looked_up = lookup.requests > 0
@@ -132,6 +134,7 @@ class ChannelHistory:
             )
 
         answer = await self._ask(HISTORY, request)
+        self.pts = getattr(answer, "pts", None)
         return list(reversed(answer.messages))
 
     async def _ask(self, method: str, request: Callable[[], Any]) -> Any:

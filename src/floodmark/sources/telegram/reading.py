@@ -78,6 +78,7 @@ class ChannelReading:
             if self._run.phase == "new":
                 async for batch in self._read_new(history, will_go_on=revisit_from is not None):
                     yield batch
+                self._record_read(history)
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
@@ -138,6 +139,11 @@ class ChannelReading:
             self.mark = replace(self.mark, id=start if self.mark.id is None else self.mark.id)
             if not will_go_on:
                 yield self._batch((), is_over=True)
+
+    def _record_read(self, history: ChannelHistory) -> None:
+        """Record that all posts were read, unless the plan has an end."""
+        if history.pts is not None and self._plan.until is None:
+            self._services.updates.record_read(history.channel.channel_id, self._target, history.pts)
 
     def _count(self, items: Sequence[Item]) -> None:
         """Count the items after the watermark; the others were read before."""

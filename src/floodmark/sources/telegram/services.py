@@ -8,9 +8,11 @@ from floodmark.observability.events import Events
 from floodmark.outbound.caller import Caller
 from floodmark.security.vault import Vault
 from floodmark.sources.collected_items import CollectedItems
+from floodmark.store.hints import Hints
 
 from .accounts import Accounts
 from .channels import Channels
+from .updates import PushedUpdates
 
 
 class TelegramServices(Struct, frozen=True, kw_only=True):
@@ -22,19 +24,22 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     calls: Caller
     clock: Clock
     events: Events
+    updates: PushedUpdates
     holder: str
     """The name of this process, which holds the leases of its sessions."""
 
     @classmethod
     def of(cls, services: Services) -> "TelegramServices":
         """Return them for the services of a process."""
-        database, clock = services.database, services.clock
+        database, clock, events = services.database, services.clock, services.events
+        channels = Channels(database, clock)
         return cls(
-            accounts=Accounts(database, clock, Vault.of(services.settings), services.events),
-            channels=Channels(database, clock),
+            accounts=Accounts(database, clock, Vault.of(services.settings), events),
+            channels=channels,
             collected=CollectedItems(database),
             calls=services.caller,
             clock=clock,
-            events=services.events,
+            events=events,
+            updates=PushedUpdates(channels, Hints(database, clock), services.signals, events),
             holder=services.process,
         )

@@ -2,15 +2,17 @@
 
 Telegram ends a session for good when it is used in two places at once. So the lease is acquired before connecting and
 renewed after a third of its length; if that fails, the connection is closed before the lease ends. Idle sessions stay
-connected for a while, because connecting costs calls.
+connected for a while, because connecting costs calls. If there are adaptive jobs they stay connected until another
+process asks for them, because Telegram pushes updates only to connected accounts.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from contextvars import Context
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -27,6 +29,8 @@ from .services import TelegramServices
 # Closing a connection takes a moment, and must end before the lease does: the share of the lease kept for it.
 _MARGIN = 1 / 6
 _CLOSING_SECONDS = 5.0
+# A session that receives updates reconnects by itself, but not more often than this.
+_RECONNECT_SECONDS = 1.0
 _CONNECT = "connect"
 HISTORY = "messages.getHistory"
 
@@ -46,11 +50,13 @@ class Session:
     ) -> None:
         self.account, self._services, self._ttl = account, services, ttl
         self._valid_until = leased_at + ttl.total_seconds()
-        self._client: Any = _client(account)
+        self._client: Any = _client(account, services)
         self._connecting = asyncio.Lock()
         self._answers: set[asyncio.Future[Any]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self.is_lost = False
+        self.is_listening = False
+        self.on_disconnect: Callable[[], None] | None = None
 
     async def open(self) -> None:
         """Connect, and keep the lease from now on."""
@@ -71,8 +77,21 @@ class Session:
 
         return await self._make_call(method, target if channel_id is None else str(channel_id), send)
 
+    def listen(self) -> None:
+        """Receive updates from the next call on."""
+        self.is_listening = True
+        self._client.listen()
+
+    async def resume_listening(self) -> None:
+        """Reconnect if the connection was lost: updates are pushed after the first call of a connection."""
+        if not self._client.is_connected():
+            from telethon.tl.functions.updates import GetStateRequest  # noqa: PLC0415 - takes a while to import
+
+            await self.call("updates.getState", GetStateRequest(), target="")
+
     async def close(self) -> None:
-        """Disconnect, and cancel the calls that still wait for an answer."""
+        """Disconnect, and cancel the calls that still wait for an answer. Later calls are refused."""
+        self.is_lost = True
         if self._renewing is not None and self._renewing is not asyncio.current_task():
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
@@ -110,6 +129,8 @@ class Session:
             ended.exception()
         # One turn later, when the notified calls have ended.
         asyncio.get_running_loop().call_soon(_cancel, tuple(self._answers))
+        if self.on_disconnect is not None and self.is_listening and not self.is_lost:
+            self.on_disconnect()
 
     def _require_lease(self) -> None:
         # A process that was suspended comes here first: it must send nothing after its lease has ended.
@@ -183,6 +204,7 @@ class _AccountUse:
         self.lock = asyncio.Lock()
         self.line = WaitingLine()
         self.timer: asyncio.TimerHandle | None = None
+        self.is_checked = False
 
     def cancel_timer(self) -> None:
         """Keep the idle session open."""
@@ -197,7 +219,7 @@ class Sessions:
     def __init__(self, services: TelegramServices, *, ttl: timedelta, linger: timedelta, max_runs: int) -> None:
         self._services, self._ttl, self._linger, self._max_runs = services, ttl, linger, max_runs
         self._uses: dict[str, _AccountUse] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def load(self, names: Iterable[str]) -> AccountLoad:
         """Return the load of these accounts."""
@@ -217,7 +239,10 @@ class Sessions:
         use.cancel_timer()
         began = time.monotonic()
         try:
-            yield await self._session(name, use)
+            session = await self._session(name, use)
+            if not session.is_listening and self._linger and await self._services.updates.are_wanted():
+                session.listen()
+            yield session
         finally:
             use.runs -= 1
             use.line.record_run(time.monotonic() - began)
@@ -228,8 +253,8 @@ class Sessions:
         for name, use in self._uses.items():
             use.cancel_timer()
             await self._close(name, use, even_if_used=True)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if self._checks:
+            await asyncio.wait(self._checks)
 
     async def _session(self, name: str, use: _AccountUse) -> Session:
         async with use.lock:
@@ -237,6 +262,7 @@ class Sessions:
                 await self._end(name, use)
             if use.session is None:
                 use.session = await self._open(name, use)
+                use.session.on_disconnect = partial(self._start_timer, name, use, _RECONNECT_SECONDS)
             return use.session
 
     async def _open(self, name: str, use: _AccountUse) -> Session:
@@ -247,6 +273,7 @@ class Sessions:
                 other = (await self._services.accounts.show(name)).holder
             except NotFound as error:
                 raise _no_such(name, error) from error
+            await self._services.accounts.request_session(name, holder=holder)
             raise self._wait(use, f"the session of account {name} is open in {other or 'another process'}")
         session = None
         try:
@@ -291,14 +318,41 @@ class Sessions:
         if use.session.is_lost or not self._linger:
             await self._close(name, use)
         else:
-            use.cancel_timer()
-            loop = asyncio.get_running_loop()
-            use.timer = loop.call_later(self._linger.total_seconds(), self._close_soon, name, use)
+            self._start_timer(name, use, self._linger.total_seconds())
 
-    def _close_soon(self, name: str, use: _AccountUse) -> None:
-        task = asyncio.create_task(self._close(name, use), name=f"close session {name}")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def _start_timer(self, name: str, use: _AccountUse, seconds: float) -> None:
+        """Check the session after this time, if it is idle then. A check that is running starts the next timer."""
+        if not use.runs and not use.is_checked:
+            use.cancel_timer()
+            use.timer = asyncio.get_running_loop().call_later(seconds, self._check_soon, name, use)
+
+    def _check_soon(self, name: str, use: _AccountUse) -> None:
+        use.is_checked = True
+        task = _start_detached(self._check_idle(name, use), name=f"check session {name}")
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check_idle(self, name: str, use: _AccountUse) -> None:
+        """Close an idle session, unless updates are pushed to it and no other process asks for it."""
+        session = use.session
+        try:
+            stays = session is not None and session.is_listening and await self._is_free_to_listen(name)
+            if session is not None and stays:
+                await session.resume_listening()
+        except Exception as error:  # noqa: BLE001 - logged; the next check tries again
+            stays = True
+            _log.warning("updates are not received", account=name, reason=f"{type(error).__name__}: {error}")
+        finally:
+            use.is_checked = False
+        if session is None or session.is_lost or not stays:
+            await self._close(name, use)
+        elif use.session is session:
+            self._start_timer(name, use, self._linger.total_seconds())
+
+    async def _is_free_to_listen(self, name: str) -> bool:
+        services = self._services
+        is_wanted = await services.updates.are_wanted()
+        return is_wanted and not await services.accounts.is_requested(name, holder=services.holder)
 
     async def _close(self, name: str, use: _AccountUse, *, even_if_used: bool = False) -> None:
         async with use.lock:
@@ -329,9 +383,10 @@ def _no_such(name: str, error: NotFound) -> AccountLost:
     return AccountLost(name, "there is no such account", hint=error.hint)
 
 
-def _client(account: TelegramAccount) -> Any:
+def _client(account: TelegramAccount, services: TelegramServices) -> Any:
     from telethon.sessions import StringSession  # noqa: PLC0415 - takes a while to import
 
     from .client import make_client  # noqa: PLC0415
 
-    return make_client(StringSession(account.session), account.api_id, account.api_hash)
+    session = StringSession(account.session)
+    return make_client(session, account.api_id, account.api_hash, listener=services.updates)

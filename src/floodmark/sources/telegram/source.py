@@ -81,8 +81,9 @@ class TelegramSource:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sessions is not None:
+        if self._sessions is not None and self._services is not None:
             await self._sessions.close()
+            await self._services.updates.close()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be a channel and `params` are valid."""
