@@ -109,7 +109,7 @@ class Fleet:
     def kill(self, name: str) -> None:
         """SIGKILL, and gone when this returns."""
         self.send(name, signal.SIGKILL)
-        child, deadline = self.children.pop(name), time.monotonic() + 10
+        child, deadline = self.children.pop(name), time.monotonic() + 120
         while (code := self._zygote.exited(child)) is None:
             assert time.monotonic() < deadline, f"{name} survives SIGKILL"
             time.sleep(0.002)

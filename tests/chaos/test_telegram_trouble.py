@@ -16,7 +16,7 @@ ACCOUNTS = ("reader1", "reader2")
 CHANNELS, MESSAGES = 6, 1_000
 THRESHOLD, OPEN_SECONDS = 5, 1.0
 SETTINGS: dict[str, Any] = {
-    "telegram_call_timeout": "1",
+    "telegram_call_timeout": "3",
     "circuit_breaker_failure_threshold": THRESHOLD,
     "circuit_breaker_open_timeout_seconds": OPEN_SECONDS,
 }
@@ -81,10 +81,12 @@ async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: T
     before = server.connections
     server.accept_and_close()
     server.disconnect()
-    trips = await breakers_opened(town, times=2)
+    await breakers_opened(town, times=2)
     storm = server.connections - before
+    # Later than the connections were counted, so each of them that has ended counts here too.
+    trips = sum(trips for *_, trips in await breakers(town))
     # So many failures open a breaker, those under way at the time come on top, and each later trip is one probe.
-    assert storm <= 2 * THRESHOLD + CHANNELS + trips, f"{storm} connections, {trips} trips"
+    assert storm <= 2 * THRESHOLD + CHANNELS + trips + len(ACCOUNTS), f"{storm} connections, {trips} trips"
     why = [await town.desk.explain(job) for job in jobs]
     assert any("breaker telegram:reader" in sentence for sentence in why), why
 
@@ -102,14 +104,13 @@ async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: T
     assert await town.probe.value("SELECT max(attempt) FROM executions") <= 2
 
 
-async def breakers_opened(town: Town, *, times: int) -> int:
-    """Wait until the breakers of both accounts have opened so often; how often they did together."""
+async def breakers_opened(town: Town, *, times: int) -> None:
+    """Wait until the breakers of both accounts have opened this often."""
 
     async def opened() -> list[int]:
         return [trips for *_, trips in await breakers(town) if trips >= times]
 
-    trips = await eventually(opened, lambda rows: len(rows) == 2, seconds=120, what=f"both open for the {times}. time")
-    return sum(trips)
+    await eventually(opened, lambda rows: len(rows) == 2, seconds=120, what=f"both open for the {times}. time")
 
 
 async def breakers(town: Town) -> list[tuple[str, str, int]]:

@@ -13,6 +13,7 @@ from floodmark.observability.events import BatchRefused, Events, LeaseLost
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.store.tables import job_executions, watermarks
+from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import LONG_AGO, given_executions, given_job
 from floodmark.wiring.resources import Resources, open_resources
 from floodmark.worker.executor import Executor
@@ -62,10 +63,9 @@ async def test_what_was_rescued_from_a_worker_can_be_leased_by_it_again(sqlite_u
         await asyncio.wait_for(source.begun.acquire(), 60)
         # The earlier run is free to go on, if it still can.
         source.gates[0].set()
-        await asyncio.sleep(0.1)
-        assert happened, "nobody noticed that the execution had passed on"
+        await eventually(lambda: happened)
 
-        soon = datetime.now(UTC) + SECOND
+        soon = datetime.now(UTC) + TTL / 2
         await leases_end(resources, soon)
         await worker.heartbeat()
         assert (await row_of(resources, execution_id))["lease_until"] > soon + SECOND, (

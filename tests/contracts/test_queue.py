@@ -171,7 +171,7 @@ class TestRedisStreamsItself:
         resources.events.listen(QueueDegraded, degraded.append)
         await take(resources)
         waiting = asyncio.create_task(
-            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=60)), name="waiting"
         )
         await eventually(lambda: _is_blocked(redis))
         await redis.flushall()
@@ -211,7 +211,7 @@ class TestRedisStreamsItself:
     ) -> None:
         await take(resources)
         waiting = asyncio.create_task(
-            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=3)), name="waiting"
+            resources.queue.lease(5, worker="a", ttl=TTL, wait=timedelta(seconds=60)), name="waiting"
         )
         await eventually(lambda: _is_blocked(redis))
         await redis.xadd(NORMAL, fields)
@@ -252,7 +252,7 @@ class TestRedisStreamsItself:
         self, resources: Resources, redis: Redis
     ) -> None:
         """Redis checks only ten entries for each requested one, oldest first."""
-        brief = timedelta(milliseconds=400)
+        brief = timedelta(seconds=3)
         await given_queued(resources, 25)
         leases = await take(resources)
         [left] = await given_queued(resources)
@@ -269,13 +269,13 @@ class TestRedisStreamsItself:
 
     async def test_what_a_live_consumer_works_on_is_not_swept_up(self, redis_on_sqlite: Opened) -> None:
         """The heartbeat of a worker also renews its entries in Redis."""
-        brief = timedelta(milliseconds=400)
+        brief = timedelta(seconds=3)
         async with redis_on_sqlite() as resources, redis_on_sqlite() as other:
             lease = await given_lease(resources, ttl=brief)
             redis = resources.redis
             assert redis is not None
             began = time.monotonic()
-            while time.monotonic() - began < 1:
+            while time.monotonic() - began < 4:
                 await resources.queue.extend([lease], ttl=TTL)
                 assert await take(other, worker="b", ttl=brief) == []
             [pending] = await redis.xpending_range(NORMAL, GROUP, "-", "+", 10)

@@ -208,7 +208,7 @@ async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> N
 
 
 async def test_a_time_out_is_a_result(scanner: CookiesSource, shop: Shop) -> None:
-    hasty = CookiesSource(patient(cookies_page_timeout=timedelta(seconds=6)), SystemClock())
+    hasty = CookiesSource(patient(cookies_page_timeout=timedelta(seconds=12)), SystemClock())
     hasty.pool, context = scanner.pool, a_context()
     target = a_target(shop, "stuck.test", maxRetries=0)
     [batch] = [batch async for batch in hasty.collect(target, None, context)]
@@ -216,7 +216,7 @@ async def test_a_time_out_is_a_result(scanner: CookiesSource, shop: Shop) -> Non
     [item] = batch.items
     assert item.data["result"] == context.result["result"] == "time-out"
     [before] = item.data["phases"]
-    assert before["note"] == "not loaded after 6 s"
+    assert before["note"] == "not loaded after 12 s"
     # Also of a page that is not what it should be.
     assert "before.png" in item.data["manifest"]
     assert names(before) == {"early"}

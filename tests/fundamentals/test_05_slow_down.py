@@ -20,7 +20,7 @@ FEED = "feed.example"
 
 @pytest.fixture
 def calls(app: Floodmark) -> list[tuple[str, int | None]]:
-    """Declare three jobs, two of them for one feed, which first requests a wait of three seconds."""
+    """Declare three jobs, two of them for one feed, which first requests a wait of eight seconds."""
     calls: list[tuple[str, int | None]] = []
 
     @app.collector(key="id", watermark="id", limit_key=FEED)
@@ -28,7 +28,7 @@ def calls(app: Floodmark) -> list[tuple[str, int | None]]:
         calls.append(("harbour", since))
         if since is None:
             yield {"id": 1}
-            raise SlowDown(timedelta(seconds=3), key=FEED, reason="429 Too Many Requests")
+            raise SlowDown(timedelta(seconds=8), key=FEED, reason="429 Too Many Requests")
         yield {"id": 2}
 
     @app.collector(key="id", limit_key=FEED)

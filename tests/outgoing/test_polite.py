@@ -223,12 +223,16 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it(site: Si
 @pytest.mark.spec("V5")
 async def test_silence_counts_as_a_failure_and_a_refusal_does_not(site: Site, sqlite: Opened) -> None:
     site.always("/silent", no_answer())
-    async with sqlite(**{**SETTINGS, "http_timeout": timedelta(seconds=0.1), "scheduler_cb_threshold": 2}) as resources:
+    settings = {**SETTINGS, "scheduler_cb_threshold": 2}
+    async with (
+        sqlite(**settings, http_timeout=timedelta(seconds=0.1)) as impatient,
+        sqlite(**settings) as resources,
+    ):
         for _ in range(3):
             with pytest.raises(AddressRefused):
-                await resources.polite.get("http://127.0.0.1/")
+                await impatient.polite.get("http://127.0.0.1/")
         with pytest.raises(Exception, match=rf"took longer than|breaker web:a\.test:{site.port} is open"):
-            await resources.polite.get(site.at("a.test", "/silent"))
+            await impatient.polite.get(site.at("a.test", "/silent"))
         with pytest.raises(SlowDown, match=rf"breaker web:a\.test:{site.port} is open"):
             await resources.polite.get(site.at("a.test", "/1"))
         assert (await resources.polite.get(site.at("b.test", "/1"))).status == 200

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from floodmark.outbound.client import Http
 from floodmark.outbound.guard import Guard
@@ -18,7 +19,8 @@ from floodmark.testing.web import Site, drip, endless, no_answer, raw
 
 pytestmark = pytest.mark.spec("E8")
 
-LIMITS = ProxyLimits(connections=5, connect=timedelta(seconds=2), idle=timedelta(seconds=0.3), received_bytes=300_000)
+LIMITS = ProxyLimits(connections=5, connect=timedelta(seconds=60), idle=timedelta(seconds=60), received_bytes=300_000)
+HURRY = replace(LIMITS, idle=timedelta(seconds=0.3))
 
 
 @pytest.fixture
@@ -29,12 +31,15 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def proxy() -> AsyncIterator[GuardedProxy]:
+async def http() -> AsyncIterator[Http]:
     names = {"a.test": ["127.0.0.1"], "b.test": ["127.0.0.1"], "6.test": ["::1", "127.0.0.1"]}
-    async with (
-        Http(Guard(["*.test"]), user_agent="test", resolve=names) as http,
-        GuardedProxy.of(http, LIMITS) as proxy,
-    ):
+    async with Http(Guard(["*.test"]), user_agent="test", resolve=names) as http:
+        yield http
+
+
+@pytest.fixture
+async def proxy(http: Http) -> AsyncIterator[GuardedProxy]:
+    async with GuardedProxy.of(http, LIMITS) as proxy:
         yield proxy
 
 
@@ -95,10 +100,12 @@ async def test_the_host_that_is_dialled_is_the_host_that_is_named(site: Site, pr
     assert (seen.host, seen.headers["Cookie"], "Proxy-Authorization" in seen.headers) == ("a.test", "c=1", False)
 
 
-async def test_a_server_that_keeps_its_connection_does_not_keep_ours(site: Site, proxy: GuardedProxy) -> None:
+async def test_a_server_that_keeps_its_connection_does_not_keep_ours(site: Site, http: Http) -> None:
     held = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nConnection: keep-alive\r\n"
     site.always("/x", raw(held + b"Content-Length: 2\r\n\r\nok", keep_open=True))
-    async with Browser(proxy) as browser:
+    # The end comes when the server has been silent for this long.
+    limits = replace(LIMITS, idle=timedelta(seconds=3))
+    async with GuardedProxy.of(http, limits) as proxy, Browser(proxy) as browser:
         said = await browser.ask(f"GET {site.at('a.test')}/x HTTP/1.1\nHost: a.test\n\n")
     assert said.startswith(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\n")
     assert said.endswith(b"\r\nConnection: close\r\n\r\nok")
@@ -146,16 +153,15 @@ async def test_what_cannot_be_done_is_said(site: Site, proxy: GuardedProxy, text
     assert b"floodmark: " in said
 
 
-async def test_nobody_can_hold_it(site: Site, proxy: GuardedProxy) -> None:
+async def test_nobody_can_hold_it(site: Site, http: Http, proxy: GuardedProxy) -> None:
     """Not by silence, not by large heads, not by bodies without an end, and not by many connections."""
     site.always("/endless", endless())
     site.always("/silent", no_answer())
-    site.always("/drip", drip(pause=0.1))
-    for text in ("", "GET http://a.test/", "GET / HTTP/1.1\nX: " + "x" * 100_000):
-        async with Browser(proxy) as browser:
-            assert await browser.ask(text) == b""
-    async with Browser(proxy) as browser:
-        assert await browser.ask(f"GET {site.at('a.test')}/silent HTTP/1.1\n\n") == b""
+    silent = ("", "GET http://a.test/", f"GET {site.at('a.test')}/silent HTTP/1.1\n\n")
+    async with GuardedProxy.of(http, HURRY) as impatient:
+        for text in (*silent, "GET / HTTP/1.1\nX: " + "x" * 100_000):
+            async with Browser(impatient) as browser:
+                assert await browser.ask(text) == b""
     async with Browser(proxy) as browser:
         said = await browser.ask(f"GET {site.at('a.test')}/endless HTTP/1.1\n\n")
         assert 200_000 < len(said) <= 301_000

@@ -374,7 +374,9 @@ async def test_without_telegram_it_gives_up_after_the_stated_time_and_later_goes
     assert files_in(tmp_path, "*.json") == []
 
     server.heal()
-    again, _ = await asyncio.wait_for(fetched(server, sqlite_copy, tmp_path, **limits), 120)
+    # A healthy server may take longer than half a second on a busy machine, so only the breaker stays impatient.
+    patient = {key: limits[key] for key in limits if key not in ("fetch_give_up_after", "telegram_call_timeout")}
+    again, _ = await asyncio.wait_for(fetched(server, sqlite_copy, tmp_path, **patient), 120)
     assert [chat.error for chat in again] == [None]
     assert document(tmp_path, channel)["message_count"] == 144
 

@@ -61,7 +61,7 @@ class HangAfter(Hang):
 @pytest.fixture
 async def desk(server: LoopbackTelegram, channel: Channel, sqlite_copy: str) -> AsyncIterator[Desk]:
     async with opened(
-        server, sqlite_copy, rate_limit_strategy="fixed", telegram_call_timeout=timedelta(seconds=1)
+        server, sqlite_copy, rate_limit_strategy="fixed", telegram_call_timeout=timedelta(seconds=3)
     ) as desk:
         await desk.account()
         yield desk

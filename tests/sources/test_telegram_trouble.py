@@ -178,7 +178,7 @@ async def test_an_answer_that_never_comes_is_asked_for_again(
 ) -> None:
     server.hang(method=HISTORY, after=1)
     server.half_close(method=HISTORY, after=3)
-    async with working(server, sqlite_copy, telegram_call_timeout=timedelta(seconds=0.5)) as desk:
+    async with working(server, sqlite_copy, telegram_call_timeout=timedelta(seconds=3)) as desk:
         await desk.account()
         ended = await desk.run(await desk.job())
         assert (ended.state, ended.attempt) == ("done", 1)

@@ -611,12 +611,12 @@ def test_the_same_commands_on_servers(
     add(cli, "hopeless")
     cli.good("run", "hopeless")
     assert cli.explain("hopeless") == "no_worker"
-    cli.good("up", "--seconds", "3", "--port", "0")
-    eventually(lambda: cli.good("items", "news", "--json").json)
-    assert cli.explain("hopeless") == "dead"
+    with cli.running("up", "--port", "0"):
+        eventually(lambda: cli.explain("hopeless") == "dead")
+        eventually(lambda: len(cli.good("events", "--json").json) == 5)
+    assert len(cli.good("items", "news", "--json").json) == 5
     [group] = cli.good("dlq", "ls", "--json").json
     cli.good("dlq", "drop", "--group", group["mark"], "--yes")
-    assert len(cli.good("events", "--json").json) == 5
     cli.good("watermark", "set", "news", '{"value": 40}', "--yes")
     assert cli.good("stats", "--json").json["successful"] == 1
     cli.good("rm", "news", "--yes")

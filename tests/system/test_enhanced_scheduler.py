@@ -106,7 +106,7 @@ async def migrated(url: str) -> None:
     await database.close()
 
 
-def eventually(look: Callable[[], Any], seconds: float = 60) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline

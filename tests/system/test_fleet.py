@@ -68,4 +68,4 @@ async def test_the_last_tick_says_when_and_by_whom(fleet: FleetRepository) -> No
     tick = await fleet.last_tick()
     assert tick is not None
     assert (tick.holder, tick.interval) == ("host-1", 60.0)
-    assert abs(SystemClock().now() - tick.at) < timedelta(seconds=5)
+    assert abs(SystemClock().now() - tick.at) < timedelta(minutes=2)

@@ -155,7 +155,7 @@ async def test_open_connections_do_not_hold_up_the_end(monkeypatch: pytest.Monke
 
         return StreamingResponse(resources())
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         async with HttpServer(Starlette(routes=[Route("/endless", endless)])) as server:
             _, idle = await asyncio.open_connection("127.0.0.1", server.port)
             _, busy = await asyncio.open_connection("127.0.0.1", server.port)

@@ -70,7 +70,7 @@ async def test_a_job_comes_back_as_it_was_asked_for(jobs: Jobs) -> None:
         assert getattr(made, field) == getattr(spec, field), field
     assert made.version == 1
     assert made.next_run is None
-    assert abs(SystemClock().now() - made.created_at) < timedelta(seconds=5)
+    assert abs(SystemClock().now() - made.created_at) < timedelta(minutes=2)
     assert await jobs.get("everything") == made
 
 

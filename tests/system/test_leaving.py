@@ -56,7 +56,7 @@ async def test_a_worker_leaves_while_the_database_is_away() -> None:
 async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str) -> None:
     """Half of the grace to finish, the other half to stop after a batch; the next worker goes on from there."""
     settings = Settings(database_url=sqlite_url, shutdown_grace=timedelta(seconds=1))
-    app, stop = Floodmark(settings), asyncio.Event()
+    app, stop, done = Floodmark(settings), asyncio.Event(), asyncio.Event()
     seen: list[int] = []
 
     @app.collector(once=True, key="id", watermark="id", batch_size=1)
@@ -65,6 +65,8 @@ async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str)
             seen.append(number)
             if number == 3:
                 stop.set()
+            if since is not None:
+                done.set()
             yield {"id": number}
             await asyncio.sleep(0.05 if number >= 3 else 0)
 
@@ -74,11 +76,9 @@ async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str)
 
     again = Floodmark(settings)
     again.collectors.update(app.collectors)
-    done = asyncio.Event()
     async with again.open() as resources:
         job = await Jobs(resources.database, resources.clock).get("slow")
     assert job.last_status is None
-    asyncio.get_running_loop().call_later(1.5, done.set)
     await again.serve(port=0, stop=done)
 
     assert seen[first] in (first, first + 1)

@@ -78,8 +78,8 @@ async def test_a_changed_when_column_makes_the_scheduler_plan_anew(database: Any
 
     now = SystemClock().now()
     assert (job["next_run"], job["invalid_reason"], job["version"]) == (None, None, 2)
-    assert abs(now - job["planned_until"]) < timedelta(seconds=5)
-    assert abs(now - job["updated_at"]) < timedelta(seconds=5)
+    assert abs(now - job["planned_until"]) < timedelta(minutes=2)
+    assert abs(now - job["updated_at"]) < timedelta(minutes=2)
 
 
 @pytest.mark.spec("E4")

