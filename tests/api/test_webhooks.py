@@ -307,6 +307,19 @@ async def test_a_slash_within_a_segment_stays_within_it(few: Api) -> None:
     assert (await send(few, "/a/b/c")).json()["matched"] == 0
 
 
+@pytest.mark.spec("B3", "V4")
+async def test_a_webhook_for_an_adaptive_job_is_answered_with_its_hint(few: Api) -> None:
+    job = await few.job("quiet", schedule_type="adaptive", interval_seconds=None)
+    await register(few, "/a", jobs=["quiet"], secret=SECRET)
+
+    answer = (await send(few, "/a", b"{}", signed(b"{}") | ELSEWHERE)).json()
+
+    assert (answer["matched"], answer["executions"]) == (1, [])
+    assert answer["hinted"] == [{"job_id": job["job_id"], "job_name": "quiet", "trigger": "webhook:/a"}]
+    assert (await shown(few))["hinted"] == 1
+    assert (await send(few, "/a", b"{}", signed(b"other") | ELSEWHERE)).status_code == 401
+
+
 async def test_paused_and_disabled_jobs_are_told_apart_from_fired_ones(few: Api) -> None:
     await few.job("quiet", schedule_enabled=False)
     await few.post("jobs/news/pause", json={"reason": "too loud"})

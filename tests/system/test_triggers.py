@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from floodmark.coordination.leader import Leader
 from floodmark.coordination.leases.sql import SqlLeases
+from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.inbound.deliveries import Replayed, Taken
 from floodmark.inbound.intake import Arrival, build_intake
@@ -29,10 +30,12 @@ from floodmark.inbound.triggers import check_trigger
 from floodmark.model.audit import Actor
 from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerStatus, the_only
 from floodmark.model.job import ScheduleType, When
-from floodmark.observability.events import Events, InternalEvent, StepFailed, TriggersFired, TriggersMatched
+from floodmark.observability.events import Events, HintsGiven, InternalEvent, StepFailed, TriggersFired, TriggersMatched
 from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
+from floodmark.sources.loading import Sources
+from floodmark.sources.validation import Validation
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions, jobs
@@ -84,6 +87,10 @@ class House:
         async with self.resources.database.reading() as connection:
             return list((await connection.execute(query)).all())
 
+    async def hinted(self) -> set[str]:
+        async with self.resources.database.reading() as connection:
+            return set((await connection.execute(select(jobs.c.name).where(jobs.c.hinted_at.is_not(None)))).scalars())
+
     async def later(self, by: timedelta) -> None:
         """As if that much time had passed since the last deliveries."""
         async with self.resources.database.writing() as connection:
@@ -95,12 +102,13 @@ class House:
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: Any) -> AsyncIterator[House]:
+async def opened(url: str, *, sources: bool = False, **settings: Any) -> AsyncIterator[House]:
     events, told = Events(), list[InternalEvent]()
-    for kind in (TriggersFired, TriggersMatched, StepFailed):
+    for kind in (TriggersFired, TriggersMatched, HintsGiven, StepFailed):
         events.listen(kind, told.append)
     wanted = Settings(**{"database_url": url, "floodmark_secret_key": SECRET, **settings})
-    async with open_resources(wanted, events=events) as resources:
+    validation = Validation(lambda: Sources(wanted)) if sources else None
+    async with open_resources(wanted, events=events, validation=validation) as resources:
         yield House(resources, told)
 
 
@@ -188,6 +196,53 @@ async def test_paused_disabled_old_and_missing_jobs_are_not_fired_and_the_answer
     }
     [now] = await house.page()
     assert (now.fired, now.matched, now.trigger_id) == (1, 1, row.trigger_id)
+
+
+@pytest.mark.spec("B3")
+async def test_an_adaptive_job_gets_a_hint_and_the_answer_says_so(house: House) -> None:
+    adaptive = await house.job("quiet", schedule_type="adaptive", trigger_webhook="/a/*")
+    await house.job("loud", trigger_webhook="/a/*")
+    await house.job("paused", schedule_type="adaptive", paused=True)
+    await house.add("webhook", "/a/b", "quiet", "paused", debounce=10 * SECOND)
+    bell = house.resources.signals.bell(Topic.JOBS)
+
+    taken, again = await house.hook("/a/b", {"any": "body"}, delivery_id="d1"), await house.hook("/a/b")
+    repeated = await house.hook("/a/b", {"any": "body"}, delivery_id="d1")
+
+    assert [(hinted.job_id, hinted.trigger) for hinted in taken.hinted] == [(adaptive, "webhook:/a/b")]
+    assert (names(taken), names(again)) == (["loud"], ["loud"])
+    assert again.hinted == taken.hinted, "a hint that was not used yet stays"
+    assert {skipped.job for skipped in taken.skipped} == {"paused"}
+    assert (repeated.hinted, repeated.is_duplicate) == (taken.hinted, True)
+    assert {row.job_name for row in await house.executions()} == {"loud"}
+    assert (await house.show("/a/b")).hinted == 2
+    assert await house.hinted() == {"quiet"}
+    assert await bell.wait(120 * SECOND), "the leader is told"
+    assert [told for told in house.told if isinstance(told, HintsGiven)] == [HintsGiven("webhook")] * 2
+
+
+@pytest.mark.spec("B3")
+async def test_hints_are_not_debounced(house: House) -> None:
+    await house.job("quiet", schedule_type="adaptive")
+    await house.add("webhook", "/a", "quiet", debounce=10 * SECOND)
+    answers = [await house.hook("/a") for _ in range(3)]
+    assert {answer.debounced_until for answer in answers} == {None}
+    assert await house.executions() == []
+
+
+@pytest.mark.spec("B3")
+async def test_a_message_that_sets_params_of_the_source_runs_the_adaptive_job(migrated_url: str) -> None:
+    async with opened(migrated_url, sources=True) as house:
+        for name, source in (("feed", "feed"), ("site", "web")):
+            await house.job(name, source=source, target="https://example.org/", schedule_type="adaptive")
+        await house.add("webhook", "/{section}/new", "feed", "site", params={"max_pages": "body.pages"})
+
+        plain, with_params = await house.hook("/news/new", {}), await house.hook("/news/new", {"pages": 3})
+
+        assert (names(plain), [hinted.job_name for hinted in plain.hinted]) == ([], ["feed", "site"])
+        assert (names(with_params), [hinted.job_name for hinted in with_params.hinted]) == (["site"], ["feed"])
+        [row] = await house.executions()
+        assert row.params == {"section": "news", "max_pages": 3}
 
 
 async def test_an_execution_waits_for_the_one_under_way_and_for_what_its_job_depends_on(house: House) -> None:

@@ -104,13 +104,24 @@ def _print_list(cli: CliContext, status: TriggersStatus) -> None:
             of.kind,
             Text(safe(of.pattern), style="bold"),
             f"{counted(of.jobs, 'job')} with this pattern",
-            *[""] * 5,
+            *[""] * 6,
             "yes" if of.listening else "no",
         ]
         for of in status.of_jobs
     ]
-    columns = ("kind", "pattern", "jobs", "signed", "fired", "executions", "refused", "last fired", "listening")
-    return cli.out.print(table(*columns, rows=rows, right=("fired", "executions", "refused")))
+    columns = (
+        "kind",
+        "pattern",
+        "jobs",
+        "signed",
+        "fired",
+        "executions",
+        "hints",
+        "refused",
+        "last fired",
+        "listening",
+    )
+    return cli.out.print(table(*columns, rows=rows, right=("fired", "executions", "hints", "refused")))
 
 
 def _row(row: TriggerStatus, now: datetime) -> list[object]:
@@ -122,6 +133,7 @@ def _row(row: TriggerStatus, now: datetime) -> list[object]:
         "yes" if row.signed else "no" if row.kind == "webhook" else "-",
         f"{row.fired:,}",
         f"{row.matched:,}",
+        f"{row.hinted:,}",
         f"{row.refused:,}",
         last,
         "yes" if row.listening else Text(f"no: {safe(row.why_not)}", style="yellow"),

@@ -1,7 +1,7 @@
-"""Deliveries from outside and their executions, written in one transaction.
+"""Deliveries from outside and their executions and hints, written in one transaction.
 
-Tables: `trigger_deliveries` (deleted after a while), `triggers` (its counts), `executions`. In all processes together a
-trigger accepts a delivery id once, and a signature once.
+Tables: `trigger_deliveries` (deleted after a while), `triggers` (its counts), `executions`, `jobs` (the hints). In all
+processes together a trigger accepts a delivery id once, and a signature once.
 
 Locks are taken in the same order as by workers and operators: triggers by id, executions, jobs by id.
 """
@@ -20,7 +20,7 @@ from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, Queued, State
 from floodmark.model.ids import new_id
-from floodmark.model.job import SCHEDULER_VERSION, Priority
+from floodmark.model.job import SCHEDULER_VERSION, Priority, ScheduleType
 from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.holding import wait_for_execution, wait_for_success
 from floodmark.rules.rank import rank_of
@@ -28,12 +28,22 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
+from floodmark.store.hints import hint_jobs
 from floodmark.store.repository import Repository
 from floodmark.store.tables import job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers
 
-_JOB_COLUMNS = ("job_id", "name", "priority", "paused", "pause_reason", "schedule_enabled", "scheduler_version")
+_JOB_COLUMNS = (
+    "job_id",
+    "name",
+    "priority",
+    "paused",
+    "pause_reason",
+    "schedule_enabled",
+    "schedule_type",
+    "scheduler_version",
+)
 _MICROSECOND = timedelta(microseconds=1)
 _RESTING = "debounced: starts once for all deliveries that arrive until then"
 
@@ -43,10 +53,15 @@ class Replayed(FloodmarkError):
 
 
 class JobGroup(Struct, frozen=True):
-    """Jobs to fire with the same params, by id."""
+    """Jobs to fire with the same params, by id. `indifferent`: those whose sources use none of the params."""
 
     params: Mapping[str, Any]
     job_ids: tuple[str, ...]
+    indifferent: frozenset[str] = frozenset()
+
+    def may_hint(self, job_id: str) -> bool:
+        """Return whether a run on any schedule would be the same, so that an adaptive job needs only a hint."""
+        return not self.params or job_id in self.indifferent
 
 
 class Shot(Struct, frozen=True, kw_only=True):
@@ -75,6 +90,14 @@ class FiredExecution(Struct, frozen=True, kw_only=True):
     is_folded: bool = field(default=False, name="folded")
 
 
+class HintedJob(Struct, frozen=True, kw_only=True):
+    """An adaptive job that a delivery has hinted: the leader fires it as soon as its budget allows."""
+
+    job_id: str
+    job_name: str
+    trigger: str
+
+
 class Skipped(Struct, frozen=True, kw_only=True):
     """A job that was not fired, and the reason."""
 
@@ -87,17 +110,19 @@ class Taken(Struct, frozen=True, kw_only=True):
 
     delivery_id: str
     executions: tuple[FiredExecution, ...] = ()
+    hinted: tuple[HintedJob, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     is_duplicate: bool = field(default=False, name="duplicate")
     debounced_until: datetime | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The answer, the executions to put on the queue, and the number of new executions."""
+    """The answer, the executions to put on the queue, and the numbers of new executions and of hinted jobs."""
 
     taken: Taken
     queued: Sequence[Queued]
     written: int
+    hinted: int = 0
 
 
 class _Part(Struct):
@@ -108,18 +133,28 @@ class _Part(Struct):
     fires_at: datetime | None = None
     is_resting: bool = False
     executions: list[FiredExecution] = []
+    hinted: list[HintedJob] = []
     skipped: list[Skipped] = []
 
     @property
+    def debounced_until(self) -> datetime | None:
+        # Hints are not debounced: a job has at most one, and its budget limits the runs.
+        has_only_hints = bool(self.hinted) and not self.executions
+        return self.fires_at if self.is_resting and not has_only_hints else None
+
+    @property
     def answer(self) -> Taken:
-        until = self.fires_at if self.is_resting else None
         return Taken(
-            delivery_id="", executions=tuple(self.executions), skipped=tuple(self.skipped), debounced_until=until
+            delivery_id="",
+            executions=tuple(self.executions),
+            hinted=tuple(self.hinted),
+            skipped=tuple(self.skipped),
+            debounced_until=self.debounced_until,
         )
 
 
 class Deliveries(Repository):
-    """Turns deliveries into executions, each once."""
+    """Turns deliveries into executions and hints, each once."""
 
     def __init__(self, database: Database, clock: Clock, *, patience: timedelta) -> None:
         super().__init__(database, clock)
@@ -134,7 +169,7 @@ class Deliveries(Repository):
         signature: str | None = None,
         traceparent: str | None = None,
     ) -> Outcome:
-        """Write the executions. A delivery that was taken before gets the same answer and fires nothing.
+        """Write the executions and hints. A delivery that was taken before gets the same answer and fires nothing.
 
         `traceparent` is the parent of the executions in a trace. `Replayed` if the signature came with another
         delivery: then nothing was changed.
@@ -207,6 +242,7 @@ class Deliveries(Repository):
             shot,
             is_old=True,
             executions=list(taken.executions),
+            hinted=list(taken.hinted),
             skipped=list(taken.skipped),
             fires_at=taken.debounced_until,
             is_resting=taken.debounced_until is not None,
@@ -267,28 +303,40 @@ class Deliveries(Repository):
             )
             if part.shot.is_registered:
                 made, count = sum(not fired.is_folded for fired in part.executions), triggers.c
-                counts = {"fired": count.fired + 1, "matched": count.matched + made, "last_fired_at": now}
+                counts = {
+                    "fired": count.fired + 1,
+                    "matched": count.matched + made,
+                    "hinted": count.hinted + len(part.hinted),
+                    "last_fired_at": now,
+                }
                 await connection.execute(update(triggers).where(count.trigger_id == part.shot.scope).values(**counts))
 
     async def _fire(
         self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime, traceparent: str | None
     ) -> list[Queued]:
-        """Write the executions of all parts; a job in several parts gets one."""
+        """Write the executions and hints of all parts; a job in several parts gets one."""
         wanted = _jobs_to_fire(parts)
         queued: list[Queued] = []
         for some in chunks(sorted(wanted)):
             found = await _lock_jobs(connection, some)
             others, unmet = await find_under_way(connection, some), await _find_unmet(connection, found)
             rows: list[dict[str, Any]] = []
+            hinted: list[str] = []
             for job_id in some:
-                part, params = wanted[job_id]
+                part, group = wanted[job_id]
                 job = found.get(job_id)
                 reason = _why_not(job)
                 if job is None or reason is not None:
                     part.skipped.append(Skipped(job=job_id if job is None else job.name, reason=str(reason)))
                     continue
-                row = {**self._row(job, part, params, now), "traceparent": traceparent}
+                if job.schedule_type == ScheduleType.ADAPTIVE and group.may_hint(job_id):
+                    hinted.append(job_id)
+                    part.hinted.append(HintedJob(job_id=job_id, job_name=job.name, trigger=part.shot.trigger))
+                    continue
+                row = {**self._row(job, part, group.params, now), "traceparent": traceparent}
                 rows.append(_hold(row, others.get(job_id), unmet.get(job_id, ())))
+            if hinted:
+                await connection.execute(hint_jobs(jobs.c.job_id.in_(hinted), self._now()))
             for row in await self._insert(connection, rows, now):
                 part, _ = wanted[row["job_id"]]
                 part.executions.append(_fired(row))
@@ -339,16 +387,16 @@ async def _lock_trigger(connection: AsyncConnection, shot: Shot) -> bool:
     return (await connection.execute(query)).scalar() is not None
 
 
-def _jobs_to_fire(parts: Sequence[_Part]) -> dict[str, tuple[_Part, Mapping[str, Any]]]:
+def _jobs_to_fire(parts: Sequence[_Part]) -> dict[str, tuple[_Part, JobGroup]]:
     """Return the part that fires each job, the first one that names it; without jobs that have an execution."""
     done = {fired.job_id for part in parts for fired in part.executions}
-    wanted: dict[str, tuple[_Part, Mapping[str, Any]]] = {}
+    wanted: dict[str, tuple[_Part, JobGroup]] = {}
     for part in parts:
         part.skipped += [Skipped(job=text, reason="there is no such job") for text in part.shot.unknown]
         for group in part.shot.groups:
             for job_id in group.job_ids:
                 if job_id not in done:
-                    wanted.setdefault(job_id, (part, group.params))
+                    wanted.setdefault(job_id, (part, group))
     return wanted
 
 
@@ -410,12 +458,14 @@ def _outcome(delivery_id: str, parts: Sequence[_Part], queued: Sequence[Queued])
     taken = Taken(
         delivery_id=delivery_id,
         executions=tuple(fired for part in parts for fired in part.executions),
+        hinted=tuple(hinted for part in parts for hinted in part.hinted),
         skipped=tuple(skipped for part in parts for skipped in part.skipped),
         is_duplicate=bool(parts) and all(part.is_old for part in parts),
-        debounced_until=max((part.fires_at for part in parts if part.is_resting and part.fires_at), default=None),
+        debounced_until=max((part.debounced_until for part in parts if part.debounced_until), default=None),
     )
     written = sum(not fired.is_folded for part in parts if not part.is_old for fired in part.executions)
-    return Outcome(taken=taken, queued=queued, written=written)
+    hinted = sum(len(part.hinted) for part in parts if not part.is_old)
+    return Outcome(taken=taken, queued=queued, written=written, hinted=hinted)
 
 
 def _replayed() -> Replayed:

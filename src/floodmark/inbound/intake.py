@@ -1,4 +1,4 @@
-"""Finds the jobs that an arrival concerns and their params, and fires them."""
+"""Finds the jobs that an arrival concerns and their params, and fires or hints them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,16 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.errors import InvalidInput
 from floodmark.model.clean_text import clean
 from floodmark.model.external_triggers import Kind
 from floodmark.model.ids import new_id
+from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
-from floodmark.observability.events import Events, TriggersFired, TriggersMatched
+from floodmark.observability.events import Events, HintsGiven, TriggersFired, TriggersMatched
 from floodmark.observability.tracing import Tracing, triggered
 from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
@@ -53,7 +56,7 @@ class Matches(Struct, frozen=True, kw_only=True):
 
 
 class Intake:
-    """Turns arrivals into executions. One per process, because the first use of a secret is slow."""
+    """Turns arrivals into executions and hints. One per process, because the first use of a secret is slow."""
 
     def __init__(
         self,
@@ -63,11 +66,13 @@ class Intake:
         events: Events,
         validation: Validation,
         *,
+        signals: Signals,
         body_max: int,
         tracing: Tracing | None = None,
     ) -> None:
         self.triggers, self.deliveries, self.refusals = triggers, deliveries, Refusals(triggers, events)
-        self._queue, self._events, self._validation, self._tracing = queue, events, validation, tracing
+        self._queue, self._signals, self._events = queue, signals, events
+        self._validation, self._tracing = validation, tracing
         # A message on Redis may be as large as a webhook.
         self.body_max = body_max
 
@@ -81,12 +86,11 @@ class Intake:
         )
 
     async def take(self, arrival: Arrival, matches: Matches) -> Taken:
-        """Fire what matches. A delivery that was taken before gets its first answer again."""
+        """Fire or hint what matches. A delivery that was taken before gets its first answer again."""
         if arrival.delivery_id is not None and not _is_id(arrival.delivery_id):
             hint = f"use 1 to {LONGEST_ID} printable characters, for example a UUID"
             raise InvalidInput("the delivery id is empty, too long or not printable", hint=hint)
-        shots = await self._shots(arrival, matches)
-        await self._check(shots)
+        shots = await self._check(await self._shots(arrival, matches))
         if not shots:
             self._events.emit(TriggersFired(arrival.kind))
             self.refusals.unmatched(arrival.kind, arrival.subject)
@@ -105,20 +109,33 @@ class Intake:
             self._events.emit(TriggersFired(arrival.kind))
             if outcome.written:
                 self._events.emit(TriggersMatched(arrival.kind, outcome.written))
+            if outcome.hinted:
+                self._events.emit(HintsGiven(arrival.kind, outcome.hinted))
+                # If the process dies here, the leader finds the hints at its next check.
+                await self._signals.notify(Topic.JOBS)
         return outcome.taken
 
-    async def _check(self, shots: Sequence[Shot]) -> None:
-        """Refuse params that the source of one of the jobs refuses: then nothing is fired."""
-        groups = [group for shot in shots for group in shot.groups if group.params]
-        works = await self.triggers.works({job_id for group in groups for job_id in group.job_ids})
-        for group in groups:
-            for work in (works[job_id] for job_id in group.job_ids if job_id in works):
-                try:
-                    # Only workers may have the collector.
-                    with suppress(UnknownCollector):
-                        self._validation.arrive(work, group.params)
-                except InvalidInput as error:
-                    raise BadParams(f"{work.name} cannot run with these params: {error}", hint=error.hint) from error
+    async def _check(self, shots: Sequence[Shot]) -> list[Shot]:
+        """Return the shots with the jobs to which params make no difference.
+
+        Refuse params that the source of one of the jobs refuses: then nothing is fired.
+        """
+        with_params = [group for shot in shots for group in shot.groups if group.params]
+        works = await self.triggers.works({job_id for group in with_params for job_id in group.job_ids})
+        return [replace(shot, groups=tuple(self._check_group(group, works) for group in shot.groups)) for shot in shots]
+
+    def _check_group(self, group: JobGroup, works: Mapping[str, Work]) -> JobGroup:
+        indifferent: list[str] = []
+        for work in (works[job_id] for job_id in group.job_ids if group.params and job_id in works):
+            try:
+                # Only workers may have the collector.
+                with suppress(UnknownCollector):
+                    self._validation.arrive(work, group.params)
+            except InvalidInput as error:
+                raise BadParams(f"{work.name} cannot run with these params: {error}", hint=error.hint) from error
+            if not self._validation.uses_params(work, group.params):
+                indifferent.append(work.job_id)
+        return replace(group, indifferent=frozenset(indifferent))
 
     async def _shots(self, arrival: Arrival, matches: Matches) -> list[Shot]:
         named = await self.triggers.find_job_ids([text for rule in matches.rules for text in rule.jobs])
@@ -146,6 +163,7 @@ def build_intake(resources: Resources) -> Intake:
         resources.queue,
         resources.events,
         resources.validation,
+        signals=resources.signals,
         body_max=settings.api_body_max,
         tracing=resources.tracing,
     )

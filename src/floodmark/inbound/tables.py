@@ -33,6 +33,7 @@ triggers = Table(
     Column("enabled", Boolean, nullable=False, server_default=true()),
     Column("fired", BigInteger, nullable=False, server_default="0"),
     Column("matched", BigInteger, nullable=False, server_default="0"),
+    Column("hinted", BigInteger, nullable=False, server_default="0"),
     Column("refused", BigInteger, nullable=False, server_default="0"),
     # Counts by reason.
     Column("refusals", Json, nullable=False, server_default=text("'{}'")),

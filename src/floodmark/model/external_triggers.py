@@ -28,6 +28,7 @@ class TriggerRow(Struct, frozen=True, kw_only=True):
     enabled: bool
     fired: Annotated[int, Meta(description="Accepted deliveries.")]
     matched: Annotated[int, Meta(description="Executions that they started.")]
+    hinted: Annotated[int, Meta(description="Hints that they gave to adaptive jobs.")] = 0
     refused: int
     refusals: Annotated[
         dict[str, int], Meta(description="Number of refusals by reason.", examples=[{"altered": 2, "late": 1}])

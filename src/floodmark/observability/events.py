@@ -195,6 +195,20 @@ class TriggersRefused(InternalEvent, frozen=True, gc=False):
     reason: str
 
 
+class HintsGiven(InternalEvent, frozen=True, gc=False):
+    """Adaptive jobs were hinted. `type` is that of a trigger, or `websub`."""
+
+    type: str
+    count: int = 1
+
+
+class HintRefused(InternalEvent, frozen=True, gc=False):
+    """A hint was refused, for one of a few fixed reasons."""
+
+    type: str
+    reason: str
+
+
 class BreakerMoved(InternalEvent, frozen=True, gc=False):
     """A circuit breaker is now `closed`, `open` or `half-open`; `domain` is its key, as in `telegram:reader1`.
 

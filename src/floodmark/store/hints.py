@@ -4,8 +4,9 @@ A hint decides when a job runs, never what is collected: the leader fires hinted
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, Update, select, update
 
 from floodmark.model.job import ScheduleType
 
@@ -48,8 +49,13 @@ class Hints(Repository):
         return found
 
     async def _give(self, which: ColumnElement[bool]) -> int:
-        # The first hint counts: it says for how long something is known to wait.
-        unhinted = (_IS_ADAPTIVE, jobs.c.hinted_at.is_(None))
         async with self._database.writing() as connection:
-            given = await connection.execute(update(jobs).where(which, *unhinted).values(hinted_at=self._now()))
+            given = await connection.execute(hint_jobs(which, self._now()))
             return int(given.rowcount)
+
+
+def hint_jobs(which: ColumnElement[bool], now: ColumnElement[Any]) -> Update:
+    """Return the statement that stores a hint for those of the jobs that are adaptive and have none."""
+    # The first hint counts: it says for how long something is known to wait.
+    unhinted = (_IS_ADAPTIVE, jobs.c.hinted_at.is_(None))
+    return update(jobs).where(which, *unhinted).values(hinted_at=now)

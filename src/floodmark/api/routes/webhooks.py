@@ -56,6 +56,14 @@ class FiredOut(BaseModel):
     folded: bool = Field(description="It was already waiting, and now also covers this delivery.")
 
 
+class HintedOut(BaseModel):
+    """An adaptive job that was hinted: it runs as soon as its budget allows."""
+
+    job_id: str
+    job_name: str
+    trigger: str = Field(examples=["webhook:/sources/*/crawl"])
+
+
 class SkippedOut(BaseModel):
     """A job that was not fired."""
 
@@ -69,6 +77,9 @@ class TakenOut(BaseModel):
     delivery_id: str
     matched: int = Field(description="The number of jobs at this path.")
     executions: list[FiredOut]
+    hinted: list[HintedOut] = Field(
+        description="Adaptive jobs whose run does not depend on the content: they run as soon as their budget allows."
+    )
     skipped: list[SkippedOut]
     duplicate: bool = Field(description="A repeated delivery: nothing was fired, the answer is the first one.")
     debounced_until: datetime | None = Field(description="When its executions start, if they are debounced.")
@@ -173,7 +184,7 @@ async def _take(request: Request, path: tuple[str, ...], is_trusted: bool) -> Re
         title = _NEEDED.get(error.reason, "The signature was refused")
         headers = {"WWW-Authenticate": 'Bearer realm="floodmark"'}
         raise HttpError(401, str(error), hint=error.hint, kind=kind, title=title, headers=headers) from error
-    matched = len(taken.executions) + len(taken.skipped)
+    matched = len(taken.executions) + len(taken.hinted) + len(taken.skipped)
     return answer({**msgspec.to_builtins(taken), "matched": matched}, 202)
 
 

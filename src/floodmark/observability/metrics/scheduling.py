@@ -17,6 +17,8 @@ from floodmark.observability.events import (
     ExecutionsRequeued,
     ExecutionsRescued,
     ExecutionStarted,
+    HintRefused,
+    HintsGiven,
     LeaderChanged,
     LeaderElectionAttempted,
     LeaseLost,
@@ -58,6 +60,8 @@ class SchedulingMetrics:
         events.listen(TriggersFired, lambda e: self._triggers_fired.child(e.type).inc(e.count))
         events.listen(TriggersMatched, lambda e: self._triggers_matched.child(e.type).inc(e.count))
         events.listen(TriggersRefused, lambda e: self._triggers_refused.child(e.type, e.reason).inc())
+        events.listen(HintsGiven, lambda e: self._hints.child(e.type).inc(e.count))
+        events.listen(HintRefused, lambda e: self._hints_refused.child(e.type, e.reason).inc())
         events.listen(LeaderChanged, self._set_leader)
         events.listen(LeaderElectionAttempted, lambda _: self._elections.inc())
         events.listen(LeaseLost, lambda _: self._leases_lost.inc())
@@ -81,6 +85,8 @@ class SchedulingMetrics:
         self._triggers_fired = make.counters("crawler_scheduler_triggers_fired_total")
         self._triggers_matched = make.counters("crawler_scheduler_triggers_matched_total")
         self._triggers_refused = make.counters("floodmark_triggers_refused_total")
+        self._hints = make.counters("floodmark_hints_total")
+        self._hints_refused = make.counters("floodmark_hints_refused_total")
 
     def _define_executions(self, make: MetricMaker) -> None:
         self._executed = make.counters("crawler_scheduler_jobs_executed_total")
