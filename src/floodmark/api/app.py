@@ -26,6 +26,7 @@ from .live import Live
 from .routes.health import health
 from .routes.live import live
 from .routes.webhooks import flush_refusals, webhooks
+from .routes.websub import websub
 from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
@@ -81,6 +82,7 @@ def _routes() -> Sequence[BaseRoute]:
     router = APIRouter(generate_unique_id_function=lambda route: route.name)
     for some in _ROUTERS:
         router.include_router(some, prefix=PREFIX)
+    router.include_router(websub)
     router.include_router(health)
     return router.routes
 

@@ -1,16 +1,21 @@
-"""Replaces the key of encrypted columns: `accounts.secrets` and `triggers.secret`.
+"""Replaces the key of encrypted columns: `accounts.secrets`, `triggers.secret` and `feed_subscriptions.secret`.
 
 This is one transaction: a process that is killed in it has changed nothing, and all processes accept both keys.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Column, Table, select, update
+from sqlalchemy import Column, select, update
 
+from floodmark.inbound import websub
 from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
 from floodmark.model.audit import Actor
 from floodmark.security.vault import Vault, mark_of
+from floodmark.sources.feed.tables import feed_subscriptions
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
@@ -23,15 +28,20 @@ class Rekeyed(Struct, frozen=True, kw_only=True):
     accounts: int
     triggers: int
     key: str
+    feeds: int = 0
 
 
 async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor) -> Rekeyed:
     """Encrypt all secrets with the new key. `Conflict` if one cannot be decrypted: then nothing is changed."""
     key = vault.begin_rotation()
     async with database.writing() as connection:
-        people = await _reseal(connection, vault, key, accounts, accounts.c.name, accounts.c.secrets)
-        hooks = await _reseal(connection, vault, key, triggers, triggers.c.trigger_id, triggers.c.secret)
-        done = Rekeyed(accounts=people, triggers=hooks, key=key)
+        reseal = partial(_reseal, connection, vault, key)
+        done = Rekeyed(
+            accounts=await reseal(accounts.c.name, accounts.c.secrets, str),
+            triggers=await reseal(triggers.c.trigger_id, triggers.c.secret, secret_label),
+            feeds=await reseal(feed_subscriptions.c.callback, feed_subscriptions.c.secret, websub.secret_label),
+            key=key,
+        )
         entry = AuditEntry(action="key.rotated", what="installation", after=asdict(done))
         await audit.record_within(connection, actor, [entry])
     # After the commit: until then the old key decrypts the stored secrets.
@@ -39,15 +49,18 @@ async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor)
     return done
 
 
-async def _reseal(  # noqa: PLR0917 - a table, its key and its secret; used twice, right above
-    connection: AsyncConnection, vault: Vault, key: str, table: Table, owner: Column[str], secret: Column[str]
+async def _reseal(  # noqa: PLR0917 - a column, its owner and its labels; used three times, right above
+    connection: AsyncConnection,
+    vault: Vault,
+    key: str,
+    owner: Column[str],
+    secret: Column[str],
+    label_of: Callable[[str], str],
 ) -> int:
     """Encrypt a column; its rows stay locked, in a fixed order, until the transaction ends."""
     query = select(owner, secret).where(secret.is_not(None)).order_by(owner).with_for_update()
     old = [(name, sealed) for name, sealed in await connection.execute(query) if mark_of(sealed) != key]
     for name, sealed in old:
-        label = secret_label(name) if table is triggers else name
-        await connection.execute(
-            update(table).where(owner == name).values({secret.name: vault.reseal(sealed, label=label)})
-        )
+        values = {secret.name: vault.reseal(sealed, label=label_of(name))}
+        await connection.execute(update(owner.table).where(owner == name).values(values))
     return len(old)

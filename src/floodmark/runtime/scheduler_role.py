@@ -12,6 +12,7 @@ from floodmark.importers.shadow_fires import ShadowFires
 from floodmark.inbound.intake import build_intake
 from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
+from floodmark.inbound.websub import STEP_EVERY, build_subscriber
 from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
@@ -120,6 +121,7 @@ class SchedulerRole:
             Service("deliveries", self._forget_deliveries, _SELDOM, leader_only=True),
             Service("leftovers", cleaning, _SELDOM, leader_only=True),
             *_sync_services(resources),
+            *_hub_services(resources),
             *_notification_services(resources, self.leader),
             Service("shadow", self._record_shadow, _SHADOW, leader_only=True),
             Service("measure", self._measure_within_reason, _MEASURE, self._measure_bell, leader_only=True),
@@ -239,6 +241,12 @@ def _sync_services(resources: Resources) -> list[Service]:
 
     syncer = build_syncer(resources)
     return [Service("sync", syncer.step, resources.settings.sync_interval, leader_only=True, interrupt=syncer.stop)]
+
+
+def _hub_services(resources: Resources) -> list[Service]:
+    """Subscribe adaptive feeds at their hubs, if API_PUBLIC_URL is set."""
+    subscriber = build_subscriber(resources)
+    return [] if subscriber is None else [Service("hubs", subscriber.step, STEP_EVERY, leader_only=True)]
 
 
 def _notification_services(resources: Resources, leader: Leader) -> list[Service]:

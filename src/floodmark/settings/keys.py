@@ -439,6 +439,10 @@ class Settings(BaseModel):
     api_public_without_token: Flag = Field(
         default=False, description="Serve the API on a public address without a token. Everyone may then do everything."
     )
+    api_public_url: HttpUrl | None = Field(
+        default=None,
+        description="URL at which the internet reaches the API, without /api/v2. Needed for WebSub hubs of feeds.",
+    )
     api_body_max: Count = Field(default=1_048_576, description="Maximum size of an API request body, in bytes.")
     api_cors_origins: Text | None = Field(
         default=None, description="Web origins that may use the API from a browser, separated by commas."

@@ -86,8 +86,10 @@ class Validation:
     def uses_params(self, job: Job | Work, params: Mapping[str, Any]) -> bool:
         """Return whether the source of a job uses any of these params, as far as this process knows."""
         source = None if self._sources is None else self._sources.get(job.source)
+        if source is None or not params:
+            return bool(params)
         known = source.param_names(job.target) if isinstance(source, NamesParams) else None
-        return bool(params) and (known is None or not known.isdisjoint(params))
+        return known is None or not known.isdisjoint(params)
 
     def _check_params(self, job: Job | Work, params: Mapping[str, Any], *, names: Iterable[str]) -> None:
         source = None if self._sources is None else self._sources.get(job.source)

@@ -47,10 +47,10 @@ class FeedSource(UrlSource):
             url = parse_start_url(target.name)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(services, url, since or {}, context)
+        return self._batches(services, target.name, since or {}, context, url=url)
 
     async def _batches(
-        self, services: Services, url: str, since: Watermark, context: Context
+        self, services: Services, target: str, since: Watermark, context: Context, *, url: str
     ) -> AsyncGenerator[Batch, None]:
         moved = _moved_to(since, url)
         try:
@@ -75,6 +75,8 @@ class FeedSource(UrlSource):
         now = services.clock.now()
         async for batch in self._slices(answer, first, since, _make_mark(answer) | place, context, now=now):
             yield batch
+        if services.settings.api_public_url is not None:
+            await _note_hub(services, target, answer, first)
 
     async def _slices(
         self, answer: HttpAnswer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
@@ -106,6 +108,14 @@ class FeedSource(UrlSource):
             )
         if not items:
             yield Batch([], mark | levels)
+
+
+async def _note_hub(services: Services, target: str, answer: HttpAnswer, feed: "Feed") -> None:
+    """Store the hub of a feed. The leader subscribes there if the job is adaptive."""
+    from .hubs import find_hub  # noqa: PLC0415 - slow to import
+    from .subscriptions import FeedSubscriptions  # noqa: PLC0415
+
+    await FeedSubscriptions(services.database, services.clock).note_hub(target, find_hub(answer, feed))
 
 
 async def _fetch(services: Services, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:

@@ -63,6 +63,10 @@ class Feed(Struct, frozen=True, kw_only=True):
     """Entries of the slice without any content."""
     fault: str | None = None
     """Why the document is not well-formed; None if it is."""
+    hub: str | None = None
+    """The WebSub hub that the document names, as written."""
+    self_link: str | None = None
+    """The URL of the feed that the document names, as written."""
 
 
 def parse_feed(content: bytes, charset: str | None = None, url: str | None = None, *, skip: int = 0) -> Feed:
@@ -96,6 +100,8 @@ def parse_feed(content: bytes, charset: str | None = None, url: str | None = Non
         total=tree.total,
         empty=len(tree.entries) - len(entries),
         fault=tree.fault,
+        hub=_find_related(head, "hub"),
+        self_link=_find_related(head, "self"),
     )
 
 
@@ -162,6 +168,11 @@ def _find_link(element: Element, base: str | None) -> str | None:
         return text if text.startswith(("http://", "https://")) else None
     # In CDF the link is an attribute of the entry.
     return fallback or element.get("href")
+
+
+def _find_related(head: Element, rel: str) -> str | None:
+    links = (link.get("href") for link in _children(head, "link") if rel in link.get("rel", "").lower().split())
+    return next(filter(None, links), None)
 
 
 def _read_enclosures(element: Element, base: str | None) -> tuple[Enclosure, ...]:

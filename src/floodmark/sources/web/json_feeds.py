@@ -34,6 +34,8 @@ def parse_json_feed(text: str, *, skip: int, most: int) -> Feed:
         total=len(items),
         empty=len(chosen) - len(entries),
         fault=fault,
+        hub=_find_hub(read.get("hubs")),
+        self_link=_text(read.get("feed_url")),
     )
 
 
@@ -81,6 +83,11 @@ def _find_author(item: dict[str, Any]) -> str | None:
     authors = item.get("authors") or [item.get("author")]
     first = authors[0] if isinstance(authors, list) and authors else None
     return (_line(first.get("name")) or None) if isinstance(first, dict) else None
+
+
+def _find_hub(hubs: Any) -> str | None:
+    found = [hub for hub in hubs if isinstance(hub, dict)] if isinstance(hubs, list) else []
+    return next((_text(hub.get("url")) for hub in found if str(hub.get("type")).lower() == "websub"), None)
 
 
 def _read_enclosures(item: dict[str, Any]) -> list[Enclosure]:
