@@ -75,6 +75,18 @@ async def test_an_adaptive_row_of_sql_is_a_job(api: Api) -> None:
     assert (changed["weight"], changed["budget"]) == (3, "default")
 
 
+@pytest.mark.spec("B1", "B2")
+async def test_an_imported_job_may_be_adaptive(light: Api) -> None:
+    job = {"name": "moved", "source": "python", "target": "feeds:news", "schedule_type": "adaptive"}
+    refused = await light.post("import-jobs", json={"jobs": [{"job": {**job, "budget": "news"}}], "dry_run": True})
+    assert (refused.status_code, refused.json()["detail"]) == (400, "there is no budget 'news'")
+    assert (await light.post("import-jobs", json={"jobs": [{"job": job}], "dry_run": True})).status_code == 200
+    assert (await light.get("budgets")).json()["items"] == []
+    assert (await light.post("import-jobs", json={"jobs": [{"job": job}]})).status_code == 200
+    assert (await light.get("jobs/moved")).json()["budget"] == "default"
+    assert [row["name"] for row in (await light.get("budgets")).json()["items"]] == ["default"]
+
+
 @pytest.mark.spec("B2", "V8")
 async def test_the_client_sets_budgets(light: Api) -> None:
     async with Client(light.base) as client:

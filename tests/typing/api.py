@@ -53,6 +53,11 @@ def posts() -> Iterator[Post]:
     yield Post(1, "Ice on the river", datetime.now(UTC))
 
 
+@app.collector(adaptive=True, key="id", occurred_at="at", budget="news", max_delay="1h", weight=2)
+def polled() -> Iterator[Post]:
+    yield Post(2, "The ferry is back", datetime.now(UTC))
+
+
 @app.collector(cron="0 6 * * MON-FRI", timezone="Europe/Berlin", priority=Priority.LOW, timeout=timedelta(minutes=5))
 def prices() -> list[Post]:
     return []

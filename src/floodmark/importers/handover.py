@@ -16,8 +16,10 @@ from floodmark.model.clock import Clock
 from floodmark.model.handover import Imports, Moved, MovedJob, NewJob, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
+from floodmark.store.budgets import Budgets
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, json_has, present_moment
 from floodmark.store.jobs import JOB_ROWS, Jobs
@@ -34,8 +36,8 @@ _SHOWN = 5
 class MovedJobs(Jobs):
     """Moves jobs to Floodmark and back, and imports them."""
 
-    def __init__(self, database: Database, clock: Clock, audit: AuditLog) -> None:
-        super().__init__(database, clock)
+    def __init__(self, database: Database, clock: Clock, audit: AuditLog, budgets: Budgets | None = None) -> None:
+        super().__init__(database, clock, budgets)
         self._audit = audit
 
     async def move(self, which: Which, actor: Actor, *, back: bool = False, dry_run: bool = False) -> Moved:
@@ -70,6 +72,9 @@ class MovedJobs(Jobs):
             rows = [self._row(one, version, now) for one in new]
             there = await _taken(connection, [row["name"] for row in rows])
             made = [row for row in rows if row["name"] not in there]
+            # A dry run creates no budget.
+            named = {row["budget"] for row in made} - ({DEFAULT_BUDGET} if dry_run else set())
+            await self._budgets.require(connection, named)
             if made and not dry_run:
                 await connection.execute(insert(jobs), made)
                 await self._audit.record_within(connection, actor, [_added(row) for row in made])

@@ -7,8 +7,6 @@ from msgspec import Meta, Struct
 
 Period = Literal["minute", "week"]
 
-# The budget of adaptive jobs that name none. It is created when the first one is stored.
-DEFAULT_BUDGET = "default"
 DEFAULT_FAIRNESS = 0.25
 LEAST_REQUESTS, MOST_REQUESTS = 0.01, 1_000_000
 

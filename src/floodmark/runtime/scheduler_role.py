@@ -90,7 +90,9 @@ class SchedulerRole:
         """Return every service of a scheduler. The last one closes first; the leader resigns after its work."""
         settings, events, upkeep, queue = self._settings, self._events, resources.upkeep, self._queue
         waker = Waker(upkeep, queue)
-        budgets = BudgetMeasurer(resources.database, resources.clock, default_requests=60)
+        budgets = BudgetMeasurer(
+            resources.database, resources.clock, default_requests=settings.budget_default_per_minute
+        )
         rescuer = Rescuer(upkeep, queue, events, rescue_max=settings.execution_rescue_max)
         pruner = Pruner(
             upkeep,

@@ -13,7 +13,6 @@ from sqlalchemy import ColumnElement, Select, delete, func, select, update
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.budget import (
-    DEFAULT_BUDGET,
     DEFAULT_FAIRNESS,
     LEAST_REQUESTS,
     MOST_REQUESTS,
@@ -22,6 +21,7 @@ from floodmark.model.budget import (
 )
 from floodmark.model.clock import Clock
 from floodmark.model.field import TEN_YEARS
+from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.freshness import rate_of
 
 from .async_engine import AsyncConnection
@@ -104,11 +104,6 @@ class Budgets(Repository):
                 await connection.execute(delete(table).where(table.c.budget == name))
         return before
 
-    async def ensure_default(self) -> None:
-        """Create the budget `default`, if it does not exist."""
-        async with self._database.writing() as connection:
-            await self._insert_default(connection)
-
     async def require(self, connection: AsyncConnection, names: Collection[str | None]) -> None:
         """Refuse unknown budgets. The others cannot be removed before the end of the transaction."""
         wanted = {name for name in names if name is not None}
@@ -136,19 +131,17 @@ class Budgets(Repository):
 
     async def _change(self, connection: AsyncConnection, name: str, values: Mapping[str, Any]) -> None:
         this = budgets.c.name == name
-        query = select(*(budgets.c[column] for column in (*values, "interval_seconds", "next_free", "price")))
+        query = select(*(budgets.c[column] for column in (*values, "interval_seconds", "next_free")))
         row = (await connection.execute(query.where(this).with_for_update(key_share=True))).mappings().one()
         if all(row[column] == value for column, value in values.items()):
             return
         changes = dict(values)
-        slower = rate_of(row["requests"], row["period"]) / rate_of(values["requests"], values["period"])
-        if slower != 1:
+        rate = rate_of(values["requests"], values["period"])
+        # The leader adjusts the price.
+        if rate != rate_of(row["requests"], row["period"]):
             now = await present_moment(self._database, self._clock, connection)
-            interval = 1 / rate_of(values["requests"], values["period"])
-            changes["interval_seconds"] = interval
-            changes["next_free"] = _next_free(row["next_free"], row["interval_seconds"], interval, now)
-            # The delay that accumulates between two requests grows with the square of the time between them.
-            changes["price"] = None if row["price"] is None else row["price"] * slower**2
+            changes["interval_seconds"] = 1 / rate
+            changes["next_free"] = _next_free(row["next_free"], row["interval_seconds"], 1 / rate, now)
         statement = update(budgets).where(this).values(**changes, version=budgets.c.version + 1, updated_at=self._now())
         await connection.execute(statement)
 

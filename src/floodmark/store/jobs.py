@@ -17,13 +17,13 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, upda
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
-from floodmark.model.budget import DEFAULT_BUDGET
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job, Priority, ScheduleType
 from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
+from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
 

@@ -107,7 +107,7 @@ class HandoverHandlers(HandoverOperations, Handlers):
 
     @cached_property
     def _moved(self) -> MovedJobs:
-        return MovedJobs(self.resources.database, self.resources.clock, self.resources.repositories.audit)
+        return MovedJobs(self.resources.database, self.resources.clock, self.store.audit, self.store.budgets)
 
 
 def _anchor_of(text: str | None) -> datetime | None:
