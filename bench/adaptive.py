@@ -11,6 +11,7 @@ from statistics import median
 
 from sqlalchemy import delete, insert, text, update
 
+from floodmark.rules.budgets import AHEAD
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
 from floodmark.store.tables import budget_grants, budgets, job_executions, jobs
@@ -20,8 +21,8 @@ from ._measuring import Report, both_servers, floodmark, folder, run
 from .scale import fill
 
 FIRED, STEPS = 100, 15
-# As many requests as one step fires: it looks half a second ahead.
-INTERVAL = 0.5 / (FIRED - 0.5)
+# As many requests as one step fires.
+INTERVAL = AHEAD.total_seconds() / (FIRED - 0.5)
 
 
 async def prepare(resources: Resources, size: int) -> None:

@@ -428,4 +428,4 @@ def test_the_fleet_is_the_mean_of_its_sources() -> None:
     assert habits.rate == pytest.approx(3 / HOUR, rel=0.01)
     assert sum(habits.day) == pytest.approx(24)
     assert habits_of([]) == Habits()
-    assert first_price(10, 10 / HOUR, habits.rate) > 0
+    assert first_price(10, 10 / HOUR, [habits.rate]) > 0

@@ -14,7 +14,7 @@ from .freshness import Habits, adjust_price, default_max_delay, first_price, lat
 # The budget of adaptive jobs that name none.
 DEFAULT_BUDGET = "default"
 # Runs are fired this early, so that the way to a worker costs no request.
-AHEAD = timedelta(seconds=0.5)
+AHEAD = timedelta(seconds=0.2)
 # A run that has not made its first request after this time is lost, paused or waits for something else.
 GRANT_EXPIRES = timedelta(seconds=60)
 # Budgets with many requests fire several runs at once.
@@ -52,7 +52,7 @@ class Terms(Struct, frozen=True, kw_only=True):
         """Return the price of a request; the first one if none was found yet."""
         if self.price is not None:
             return self.price
-        return first_price(max(1, self.sources), self.rate, self.habits.rate, self.fairness)
+        return first_price(max(1, self.sources), self.rate, [self.habits.rate], self.fairness)
 
     def latest(self, polled: float, max_delay: float | None = None) -> float:
         """Return after how many seconds a source that was polled at `polled` is due at the latest."""

@@ -254,9 +254,10 @@ def explain_poll(
     return PollForecast(items, now - activity.until, due - now)
 
 
-def first_price(sources: int, rate: float, level: float, fairness: float = FAIRNESS) -> float:
-    """Return the price at which sources of this mean level use `rate` requests per second together."""
-    value: float = level ** (1 - fairness)
+def first_price(sources: int, rate: float, levels: Sequence[float], fairness: float = FAIRNESS) -> float:
+    """Return the price at which sources like those with these levels use `rate` requests per second together."""
+    # Exact for equal sources. For others it is a little high, which makes up for those that are due by `max_delay`.
+    value: float = (sum(levels) / len(levels)) ** (1 - fairness)
     return value * (sources / rate) ** 2 / 2
 
 

@@ -139,7 +139,7 @@ class AdaptivePolling:
         self._rhythms: dict[int, tuple[Rhythm, float]] = {}
         levels = [level_of(activity, self._habits) for activity in self._activity]
         self._max_delay = default_max_delay(self._sources, rate) if max_delay is None else max_delay
-        self._price = first_price(self._sources, rate, sum(levels) / len(levels), fairness)
+        self._price = first_price(self._sources, rate, levels, fairness)
         self._queue = [(self._due(source), source) for source in range(self._sources)]
         heapq.heapify(self._queue)
 

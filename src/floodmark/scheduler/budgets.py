@@ -31,6 +31,8 @@ from floodmark.store.repository import Repository
 from floodmark.store.tables import activity, budget_grants, budget_hours, budgets, jobs
 
 _HOURLY = timedelta(hours=1)
+# A new budget learns its habits and its price within minutes: it measures them again after a quarter of its age.
+_SHARE_OF_AGE, _SOON = 4, timedelta(seconds=5)
 _WEEK = timedelta(days=7)
 _HOURS_KEPT = timedelta(days=90)
 # Habits are means: this many sources show them.
@@ -69,7 +71,7 @@ class BudgetMeasurer(Repository):
                 await self._measure(connection, name, row, counts.get(name, 0), now)
             await self._forget(connection, now)
         self._measured_at = time.monotonic()
-        return None
+        return _SOON if any(now - known[name]["created_at"] < _HOURLY for name in counts if name in known) else None
 
     async def _count_sources(self, connection: AsyncConnection) -> dict[str, int]:
         query = (
@@ -108,13 +110,14 @@ class BudgetMeasurer(Repository):
         if terms.price is not None and sources and stored.get("share", share) != share:
             # With fewer requests for each source, each of them must find more.
             values["price"] = terms.price * (share / stored["share"]) ** 2
-        if sources and (row["measured_at"] is None or now - row["measured_at"] > _HOURLY):
+        is_new = now - row["created_at"] < _HOURLY
+        if sources and _is_due(row, now):
             sample = await self._sample(connection, name)
             terms, stored = _learn_habits(terms, stored, sample)
             values["measured_at"] = now if sample else None
-            if terms.price is None and sample:
+            if sample and (terms.price is None or is_new):
                 levels = [level_of(one, terms.habits) for one in sample]
-                values["price"] = first_price(sources, terms.rate, sum(levels) / len(levels), terms.fairness)
+                values["price"] = first_price(sources, terms.rate, levels, terms.fairness)
         values["habits"] = {**stored, "share": share} if stored else None
         values["interval_seconds"] = await self._interval(connection, terms, now)
         if any(row[column] != value for column, value in values.items()):
@@ -139,6 +142,14 @@ class BudgetMeasurer(Repository):
     async def _forget(self, connection: AsyncConnection, now: datetime) -> None:
         await connection.execute(delete(budget_grants).where(budget_grants.c.granted_at < now - 10 * GRANT_EXPIRES))
         await connection.execute(delete(budget_hours).where(budget_hours.c.hour < now - _HOURS_KEPT))
+
+
+def _is_due(row: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether the habits of a budget are to be measured again."""
+    if row["measured_at"] is None:
+        return True
+    age: timedelta = now - row["created_at"]
+    return bool(now - row["measured_at"] > min(_HOURLY, age / _SHARE_OF_AGE))
 
 
 def _learn_habits(terms: Terms, stored: dict[str, Any], sample: list[Activity]) -> tuple[Terms, dict[str, Any]]:
