@@ -1,9 +1,11 @@
 """Updates that Telegram pushes become hints: a job runs soon after a post. They decide when, never what."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,12 +25,13 @@ from floodmark.sources.telegram.client import UpdatesClient, make_client
 from floodmark.sources.telegram.sessions import Sessions
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.sources.telegram.updates import PushedUpdates
+from floodmark.store.budgets import Budgets
 from floodmark.store.hints import Hints
 from floodmark.store.tables import jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
-from telegram_desk import Desk, asked, collect_all, expected, opened, stream_of
+from telegram_desk import Desk, asked, collect_all, expected, opened, stream_of, working
 
 pytest_plugins = ("backends", "telegram_fixtures")
 
@@ -127,6 +130,42 @@ async def test_a_post_in_a_joined_channel_hints_its_job_within_seconds(
         assert set(posted) <= set(await poller.desk.posts(stream_of(channel)))
     # The best of three: the machine may be busy.
     assert min(delays) < timedelta(seconds=3)
+
+
+@pytest.mark.spec("B3")
+async def test_posts_of_a_joined_channel_are_stored_within_seconds(
+    server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
+) -> None:
+    """The whole way: update, hint, leader, budget, worker. Polling alone would reach each channel every 20 s."""
+    quiet = [backend.channel(f"quiet{number}") for number in range(19)]
+    for other in quiet:
+        other.fill(3)
+    async with working(server, sqlite_copy) as desk:
+        await desk.account()
+        budgets = Budgets(desk.resources.database, desk.resources.clock)
+        await budgets.put("news", requests=600)
+        for target in ("harbour", *(other.username for other in quiet)):
+            await desk.job(f"@{target}", when=ADAPTIVE, budget="news")
+        for other in (channel, *quiet):
+            await eventually(partial(_is_stored, desk, other))
+        await budgets.put("news", requests=60)
+
+        delays = []
+        for _ in range(3):
+            server.forget()
+            began = time.monotonic()
+            channel.post("one")
+            channel.album(["two", "three"])
+            await eventually(partial(_is_stored, desk, channel))
+            delays.append(time.monotonic() - began)
+            assert len(server.calls(HISTORY, channel=channel)) == 1
+        # The best of three: the machine may be busy.
+        assert min(delays) < 3
+        assert not [call for call in server.calls() if call.method in DIFFERENCES]
+
+
+async def _is_stored(desk: Desk, channel: Channel) -> bool:
+    return list(await desk.posts(stream_of(channel))) == expected(channel)
 
 
 @pytest.mark.spec("B3")

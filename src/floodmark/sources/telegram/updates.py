@@ -1,7 +1,7 @@
 """Turn pushed updates into hints: a post in a joined channel makes the jobs of the channel run at once.
 
-An update decides when a job runs, never what is collected: it may be lost, late or repeated. Updates of half a second
-are stored together, in one statement.
+An update decides when a job runs, never what is collected: it may be lost, late or repeated. Updates that
+come shortly after each other are stored together, in one statement.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from .channels import Channels
 
 _SOURCE = "telegram"
 # How long updates are gathered after the first one: the posts of an album, or of a channel that posts several at once.
-_GATHER_SECONDS = 0.5
+_GATHER_SECONDS = 0.3
 # After a failure of the database.
 _PAUSE_SECONDS = 5.0
 # How long the jobs of a channel are remembered: members also get the updates of channels that nobody collects.
