@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from floodmark import Job
 from floodmark.errors import SlowDown
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.outcome import Done
@@ -18,7 +19,18 @@ from floodmark.store.tables import watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import expire, rescue, rows_of, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram, TelegramBackend
-from telegram_desk import a_past_day, asked, collect_all, collect_some, date_of, expected, opened, stream_of, working
+from telegram_desk import (
+    Desk,
+    a_past_day,
+    asked,
+    collect_all,
+    collect_some,
+    date_of,
+    expected,
+    opened,
+    stream_of,
+    working,
+)
 
 pytest_plugins = ("backends", "telegram_fixtures")
 
@@ -396,6 +408,47 @@ async def test_recent_posts_are_not_read_again_with_every_run_unless_a_person_as
         assert asked(server) == [HISTORY]
         await desk.run(job, trigger="manual")
         assert asked(server) == [HISTORY, HISTORY, "channels.getMessages"]
+
+
+@pytest.mark.spec("T3", "B3")
+async def test_recent_posts_are_read_again_as_soon_as_a_page_shows_that_some_have_changed(
+    server: LoopbackTelegram, channel: Channel, sqlite_copy: str
+) -> None:
+    """The update counter of a channel grows by more than its new posts."""
+    async with working(server, sqlite_copy) as desk:
+        job = await desk.collected(params={"revisit": "48h", "revisit_every": "1h"})
+        await _revisited_at(desk, job, timedelta(minutes=7))
+        edited, deleted = expected(channel)[-1], expected(channel)[-2]
+        server.forget()
+        channel.post("nothing else")
+        await desk.run(job)
+        assert asked(server) == [HISTORY]
+
+        channel.edit(edited, "corrected")
+        new = channel.post("and something new")
+        ended = await desk.run(job)
+        assert (ended.items_new, ended.items_changed) == (1, 1)
+        assert (await desk.posts(stream_of(channel)))[edited]["data"]["text"] == "corrected"
+
+        # Not again at once: some channels edit every post.
+        channel.delete(deleted)
+        server.forget()
+        assert (await desk.run(job)).items_changed == 0
+        assert asked(server) == [HISTORY]
+        await _revisited_at(desk, job, timedelta(minutes=7))
+        assert (await desk.run(job)).items_changed == 1
+        assert (await desk.posts(stream_of(channel)))[deleted]["deleted"]
+        server.forget()
+        await _revisited_at(desk, job, timedelta(minutes=7))
+        await desk.run(job)
+        assert asked(server) == [HISTORY]
+        assert new in await desk.posts(stream_of(channel))
+
+
+async def _revisited_at(desk: Desk, job: Job, ago: timedelta) -> None:
+    """Let the last revisit have been some time ago."""
+    mark = {**(await desk.watermark(job))["value"], "revisited_at": (datetime.now(UTC) - ago).isoformat()}
+    await desk.watermarks.set(job.stream, mark)
 
 
 async def test_an_interrupted_revisit_goes_on_at_its_page(

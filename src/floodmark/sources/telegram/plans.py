@@ -18,6 +18,8 @@ Moment = Annotated[datetime, Meta(tz=True)]
 
 # The posts that are read when incremental collection is switched off.
 _FALLBACK_WINDOW = timedelta(hours=24)
+# A known change may bring the next revisit forward this many times: some channels edit every post.
+_SOONER = 10
 
 
 class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +45,8 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     channel: int | None = None
     date: Moment | None = None
     revisited_at: Moment | None = None
+    pts: int | None = None
+    """The update counter of the channel, as far as the posts that were read account for it. Only for revisits."""
     complete: bool = False
     """For a job of a single day: the day is over and all its posts have been read."""
     run: UnfinishedRun | None = None
@@ -154,5 +158,15 @@ def is_revisit_due(mark: ChannelMark, params: TelegramParams, *, is_forced: bool
         return False
     if is_forced or mark.revisited_at is None:
         return True
-    every = params.revisit_every or params.revisit / 96
-    return now - mark.revisited_at.astimezone(UTC) >= every
+    return now - mark.revisited_at.astimezone(UTC) >= _revisit_interval(params.revisit, params)
+
+
+def may_revisit_changes(mark: ChannelMark, params: TelegramParams, *, now: datetime) -> bool:
+    """Return whether this run reads recent posts again if the channel shows that some were edited or deleted."""
+    if params.revisit is None or params.day is not None or mark.revisited_at is None:
+        return False
+    return now - mark.revisited_at.astimezone(UTC) >= _revisit_interval(params.revisit, params) / _SOONER
+
+
+def _revisit_interval(revisit: timedelta, params: TelegramParams) -> timedelta:
+    return params.revisit_every or revisit / 96

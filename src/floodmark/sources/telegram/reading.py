@@ -36,6 +36,7 @@ class ChannelReading:
         context: Context,
         *,
         target: str,
+        tracks_changes: bool = False,
     ) -> None:
         self._services, self._session, self._plan, self._context = services, session, plan, context
         self._target, self.mark = target, mark
@@ -47,6 +48,7 @@ class ChannelReading:
         self._earlier = self._run.requests
         self._known_upto = mark.id
         self._is_begun = plan.is_resumed
+        self._tracks_changes, self._pts_before, self._messages = tracks_changes, mark.pts, 0
         self.parsed = 0
         self._history: ChannelHistory | None = None
 
@@ -65,8 +67,12 @@ class ChannelReading:
     def _requests(self) -> int:
         return self._earlier + (self._history.requests if self._history is not None else 0)
 
-    async def batches(self, *, revisit_from: datetime | None) -> AsyncGenerator[Batch, None]:
+    async def batches(
+        self, *, revisit_from: datetime | None, changes_from: datetime | None = None
+    ) -> AsyncGenerator[Batch, None]:
         """Yield new posts, oldest first; then the current state of stored posts since `revisit_from`.
+
+        Without it, they are those since `changes_from`, if any were edited or deleted since the last run.
 
         After an error the position is yielded before the error is raised, so that a run which may make only one call
         still makes progress.
@@ -79,6 +85,8 @@ class ChannelReading:
                 async for batch in self._read_new(history, will_go_on=revisit_from is not None):
                     yield batch
                 self._record_read(history)
+                if revisit_from is None and self._has_changes(history):
+                    revisit_from = changes_from
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
@@ -145,6 +153,19 @@ class ChannelReading:
         if history.pts is not None and self._plan.until is None:
             self._services.updates.record_read(history.channel.channel_id, self._target, history.pts)
 
+    def _has_changes(self, history: ChannelHistory) -> bool:
+        """Return whether the update counter has grown by more than the new posts: an edit or a deletion."""
+        accounted = self._accounted_pts(history)
+        return accounted is not None and history.pts is not None and history.pts > accounted
+
+    def _accounted_pts(self, history: ChannelHistory) -> int | None:
+        """Return the update counter up to which the posts that were read account for all updates."""
+        if history.pts is None:
+            return self._pts_before
+        if self._pts_before is None or self._plan.mode == "historical" or self._run.phase == "revisit":
+            return history.pts
+        return min(history.pts, self._pts_before + self._messages)
+
     def _count(self, items: Sequence[Item]) -> None:
         """Count the items after the watermark; the others were read before."""
         known = self._known_upto or 0
@@ -163,6 +184,7 @@ class ChannelReading:
         return messages, items, True
 
     def _advance(self, messages: Sequence[Any], *, is_past: bool) -> None:
+        self._messages += len(messages)
         if messages:
             last = messages[-1]
             self._run = replace(self._run, at=last.id)
@@ -204,6 +226,8 @@ class ChannelReading:
         until = self._plan.until
         if is_over and until is not None and not self.mark.complete:
             self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
+        if is_over and self._tracks_changes and self._history is not None:
+            self.mark = replace(self.mark, pts=self._accounted_pts(self._history))
         self._run = replace(self._run, requests=self._requests)
         self.mark = replace(self.mark, run=None if is_over else self._run)
         account = self._session.account

@@ -23,7 +23,7 @@ from floodmark.sources.port import Context, Target
 from .account_choice import choose_account
 from .accounts import NO_ACCOUNT
 from .hints import HOW_TO_ADD, relogin_hint
-from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, parse_mark, plan_reading
+from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
 from .targets import NAMES, complete_job, default_schedule, normalise_target, parse_params
@@ -142,7 +142,8 @@ class _Collection:
             async with self._sessions.borrow(account.name) as session:
                 self._services.events.emit(ModeChosen(self._target.stream, chosen.mode, chosen.forced))
                 reading = self._reading(session, chosen)
-                async with aclosing(reading.batches(revisit_from=self._revisit_from())) as batches:
+                found = reading.batches(revisit_from=self._revisit_from(), changes_from=self._changes_from())
+                async with aclosing(found) as batches:
                     async for batch in batches:
                         yield batch
         except SlowDown:
@@ -175,6 +176,12 @@ class _Collection:
             return now - self._params.revisit
         return None
 
+    def _changes_from(self) -> datetime | None:
+        now = self._services.clock.now()
+        if self._params.revisit is None or not may_revisit_changes(self._mark, self._params, now=now):
+            return None
+        return now - self._params.revisit
+
     def _reading(self, session: Session, chosen: ReadingPlan) -> "ChannelReading":
         from .reading import ChannelReading  # noqa: PLC0415 - Telethon takes a while to import
 
@@ -182,7 +189,15 @@ class _Collection:
         if self._params.revisit is not None and mark.id is None and mark.run is None:
             # Posts that are read for the first time are in their current state.
             mark = replace(mark, revisited_at=self._services.clock.now())
-        return ChannelReading(self._services, session, chosen, mark, self._context, target=self._name)
+        return ChannelReading(
+            self._services,
+            session,
+            chosen,
+            mark,
+            self._context,
+            target=self._name,
+            tracks_changes=self._params.revisit is not None,
+        )
 
     async def _choose_account(self) -> AccountRow:
         """Return the account of the job, else one that knows the channel, else the least busy one."""
