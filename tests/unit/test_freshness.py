@@ -404,11 +404,11 @@ def test_a_fleet_without_history_is_learned() -> None:
     assert blind.mean < 0.8 * measure_delays(trace, poll_regularly(trace, [1.0] * 5, 5 / HOUR)).mean
 
 
-@pytest.mark.parametrize(("spread", "fairness"), [(0.5, 0.25), (1.0, 0.25), (1.3, 0.0)])
+@pytest.mark.parametrize(("spread", "fairness"), [(0.5, 0.25), (1.0, 0.0), (1.3, 0.0)])
 def test_random_posts_at_constant_rates_come_close_to_the_square_root_law(spread: float, fairness: float) -> None:
     """The law knows the rates; adaptive polling has to learn them.
 
-    Fairness deviates from the law on purpose: with a spread of 1.3 that alone costs more than 2 %.
+    Fairness deviates from the law on purpose, the more the rates differ: very different sources are compared without.
     """
     chance = random.Random(5)
     rates = [math.exp(chance.gauss(0, spread)) * 20 / DAY for _ in range(50)]
