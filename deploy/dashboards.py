@@ -328,6 +328,38 @@ FRESHNESS = Row(
     ),
 )
 
+ADAPTIVE = Row(
+    "Adaptive polling",
+    (
+        graph(
+            "Item delay",
+            "Time from an item's creation to its storage, for new items of jobs with a budget.",
+            Query(p(50, "floodmark_item_delay_seconds", window="15m"), "p50"),
+            Query(p(95, "floodmark_item_delay_seconds", window="15m"), "p95"),
+            Query(p(95, "floodmark_item_delay_seconds", "source", "15m"), "p95: {{source}}"),
+            unit="s",
+        ),
+        graph(
+            "Requests of budgets",
+            "Requests per minute: used and allowed. If much is unused, rate limits or busy workers slow polling down.",
+            Query("60 * sum by (budget) (rate(floodmark_budget_requests_total{}[5m]))", "used: {{budget}}"),
+            Query("max by (budget) (floodmark_budget_requests_allowed{})", "allowed: {{budget}}"),
+        ),
+        graph(
+            "Price of a request",
+            "Expected delay at which a source is worth a request, in item-seconds. It rises when requests are scarce:"
+            " more sources, more items, or a smaller budget.",
+            Query("max by (budget) (floodmark_budget_price{})", "{{budget}}"),
+        ),
+        graph(
+            "Expected and found items",
+            "Items in an hour, by source. If they differ for days, the sources have changed their habits.",
+            Query("sum by (source) (increase(floodmark_expected_items_total{}[1h]))", "expected: {{source}}"),
+            Query("sum by (source) (increase(floodmark_found_items_total{}[1h]))", "found: {{source}}"),
+        ),
+    ),
+)
+
 CALLS = Row(
     "Rate limits, circuit breakers, retries",
     (
@@ -429,7 +461,7 @@ LEAVING = Row(
     ),
 )
 
-OPERATIONS = (OVERVIEW, SCHEDULING, QUEUE, WORKERS, FRESHNESS, CALLS, WEB, LEAVING)
+OPERATIONS = (OVERVIEW, SCHEDULING, QUEUE, WORKERS, FRESHNESS, ADAPTIVE, CALLS, WEB, LEAVING)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import job_executions, watermarks
+from floodmark.store.tables import budgets, job_executions, watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, expire, given_job, given_lease, given_queued, settle, take
 from floodmark.testing.telegram import Channel, LoopbackTelegram
@@ -44,7 +44,7 @@ from telegram_desk import Desk as TelegramDesk
 from web_desk import Desk as WebDesk
 
 pytest_plugins = ("backends", "telegram_fixtures")
-pytestmark = pytest.mark.spec("T9", "F7", "V9")
+pytestmark = pytest.mark.spec("T9", "F7", "V9", "B4")
 
 HISTORY = "messages.getHistory"
 Values = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
@@ -86,6 +86,11 @@ class Town:
             yield {"id": 0, "at": datetime(2026, 1, 1, tzinfo=UTC)}
             yield {"id": self.posts, "at": datetime.now(UTC) - timedelta(minutes=1)}
 
+        @app.collector(adaptive=True, key="id", watermark="id", occurred_at="at")
+        async def polled(since: Any) -> AsyncIterator[dict[str, Any]]:
+            self.posts += 1
+            yield {"id": self.posts, "at": datetime.now(UTC) - timedelta(seconds=2)}
+
         @app.collector()
         def hopeless(since: Any) -> list[Any]:
             raise Permanent("the page is empty")
@@ -101,6 +106,12 @@ async def release(town: Town) -> None:
 
 async def collect_twice(town: Town) -> None:
     job = await town.telegram.jobs.get("fresh")
+    await town.telegram.run(job)
+    await town.telegram.run(job)
+
+
+async def poll_twice(town: Town) -> None:
+    job = await town.telegram.jobs.get("polled")
     await town.telegram.run(job)
     await town.telegram.run(job)
 
@@ -204,6 +215,12 @@ AT_WORK: dict[Cause, tuple[str, ...]] = {
         "floodmark_items_total",
     ),
     collect_twice: ("floodmark_freshness_seconds", "deduplicated_messages_total"),
+    poll_twice: (
+        "floodmark_item_delay_seconds",
+        "floodmark_expected_items_total",
+        "floodmark_found_items_total",
+        "floodmark_budget_requests_total",
+    ),
     read_a_channel: (
         "parser_runs_total",
         "posts_parsed_total",
@@ -239,6 +256,8 @@ MEASURED = (
     "floodmark_stale_sources",
     "floodmark_outbox_pending",
     "floodmark_outbox_lag_seconds",
+    "floodmark_budget_requests_allowed",
+    "floodmark_budget_price",
 )
 # Of runs that have not finished: test_unfinished_channels.py.
 UNFINISHED = ("parser_hwm_age_seconds", "floodmark_channel_info")
@@ -311,6 +330,8 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         async with resources.database.writing() as connection:
             lost = {"name": "a", "api_id": 1, "secrets": "", "state": "parked"}
             await connection.execute(insert(accounts).values(**lost))
+            news = {"name": "news", "requests": 30, "interval_seconds": 2.02, "price": 12.5}
+            await connection.execute(insert(budgets).values(**news))
         names = await given_stale(resources)
         await given_queued(resources, 3)
         await role.tick()
@@ -324,6 +345,8 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         found = resources.registry.get_sample_value
         assert [found(name) for name in MEASURED[1:6]] == [1, 1, 1, len(names), 1]
         assert found("crawler_scheduler_queue_depth", {"priority": "normal"}) == 3
+        assert found("floodmark_budget_requests_allowed", {"budget": "news"}) == 30
+        assert found("floodmark_budget_price", {"budget": "news"}) == 12.5
         lag = found("floodmark_outbox_lag_seconds")
         await role.measure()
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"

@@ -459,7 +459,7 @@ async def fleet(resources: Resources, site: Site, workers: int) -> AsyncIterator
 
     sink = SqlSink(resources.keeping, resources.events)
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=1), chance=Random(1))
-    polls = Polls(resources.spending, resources.clock)
+    polls = Polls(resources.spending, resources.clock, resources.events)
     executor = Executor({"test": site}, sink, retries, asyncio.Event(), polls)
     crew = [
         Worker(resources.queue, executor, resources.events, name=f"w{n}", slots=4, batch=4, ttl=timedelta(seconds=60))
@@ -505,7 +505,7 @@ async def test_a_run_without_a_free_request_waits_and_costs_no_attempt(resources
     await change_budget(resources, next_free=datetime.now(UTC) + HOUR)
     site = Site({lease.job.target: 1.0})
     retries = Retries(base=timedelta(seconds=1), longest=timedelta(seconds=1), chance=Random(1))
-    polls = Polls(resources.spending, resources.clock)
+    polls = Polls(resources.spending, resources.clock, resources.events)
     sink = SqlSink(resources.keeping, resources.events)
     outcome = await Executor({"test": site}, sink, retries, asyncio.Event(), polls).execute(lease, Interrupt())
     assert isinstance(outcome, Snooze)

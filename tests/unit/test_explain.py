@@ -7,7 +7,7 @@ import pytest
 
 from floodmark.model.execution import Execution, Hold, State
 from floodmark.model.job import NEVER, Job, Priority, ScheduleType, When
-from floodmark.rules.explain import Explanation, JobView, Limit, explain
+from floodmark.rules.explain import ExpectedPoll, Explanation, JobView, Limit, explain
 
 NOW = datetime(2026, 3, 10, 14, 6, 0, tzinfo=UTC)
 SOON = NOW + timedelta(seconds=40)
@@ -134,3 +134,78 @@ def test_a_zone_that_does_not_exist_is_explained_all_the_same() -> None:
 def test_a_long_error_is_cut() -> None:
     explanation = told(run(State.WAITING, attempt=1, not_before=SOON, reason="x" * 999, error_message="x" * 999))
     assert len(explanation.sentence) < 300
+
+
+ADAPTIVE = When(schedule_type=ScheduleType.ADAPTIVE)
+LOOKED = NOW - timedelta(minutes=11)
+IN_FOUR_MINUTES = NOW + timedelta(minutes=4)
+
+
+def adaptive(*active: Execution, poll: ExpectedPoll | None = None, **changes: Any) -> Explanation:
+    """The explanation of an adaptive job that was polled 11 minutes ago."""
+    usual = {"source": "telegram", "when": ADAPTIVE, "budget": "news", "next_run": IN_FOUR_MINUTES}
+    more = {name: changes.pop(name) for name in ("leader", "last") if name in changes}
+    return told(*active, job=a_job(**{**usual, **changes}), poll=poll or a_poll(), **more)
+
+
+def a_poll(**changes: Any) -> ExpectedPoll:
+    return ExpectedPoll(**{"budget": "news", "next_free": NOW, "items": 2.4, "polled_at": LOOKED, **changes})
+
+
+NEVER_POLLED = a_poll(items=None, polled_at=None)
+USED_UP = a_poll(next_free=NOW + timedelta(minutes=40))
+RUNNING = run(State.RUNNING, scheduled_for=NOW, started_at=NOW, worker="w7")
+LOOK = "2.4 new posts expected, 11 min since the last look"
+
+
+@pytest.mark.parametrize(
+    ("explanation", "code", "sentence"),
+    [
+        (adaptive(), "not_due", f"about {LOOK}, due in 4 min at today's budget"),
+        (adaptive(source="feed"), "not_due", "about 2.4 new items expected, 11 min since the last look, due in 4 min"),
+        (adaptive(poll=a_poll(items=0.03)), "not_due", "less than 0.1 new posts expected, 11 min since"),
+        (adaptive(poll=a_poll(items=1234.5)), "not_due", "about 1,234 new posts expected"),
+        (adaptive(poll=a_poll(is_dated=False)), "not_due", "about 2.4 changes expected"),
+        (adaptive(next_run=NOW), "due", f"about {LOOK}, due: it runs when its budget news has a free request"),
+        (adaptive(poll=NEVER_POLLED), "not_due", "never polled yet, due in 4 min at today's budget"),
+        (adaptive(poll=NEVER_POLLED, next_run=NOW), "due", "never polled yet, due: it runs when its budget news has"),
+        (
+            adaptive(hinted_at=NOW - timedelta(seconds=2)),
+            "due",
+            "hinted 2 s ago: first in line when its budget news has a free request",
+        ),
+        (
+            adaptive(poll=USED_UP),
+            "not_due",
+            f"{LOOK}, but its budget news is used up: the next request is free at 14:46:00 UTC, in 40 min",
+        ),
+        (adaptive(poll=USED_UP, hinted_at=NOW), "due", "hinted 0 s ago, but its budget news is used up"),
+        (adaptive(leader=None), "no_leader", "due at 14:10:00 UTC, in 4 min, but no scheduler is running"),
+        (adaptive(next_run=None), "unplanned", "plans it at its next step"),
+        (adaptive(paused=True), "paused", "paused"),
+        (adaptive(last=NOTED), "not_due", "at today's budget; note of the last run: a page has no text"),
+        (adaptive(RUNNING), "running", f"on worker w7; why now: about {LOOK}"),
+        (adaptive(run(State.QUEUED)), "queued", f"as soon as it has room; why now: about {LOOK}"),
+    ],
+)
+@pytest.mark.spec("B4", "T14")
+def test_an_adaptive_job_says_what_is_expected_and_when_it_is_due(
+    explanation: Explanation, code: str, sentence: str
+) -> None:
+    assert explanation.code == code
+    assert sentence in explanation.sentence
+
+
+@pytest.mark.spec("B4")
+def test_an_adaptive_job_says_when_that_changes() -> None:
+    assert adaptive().until == IN_FOUR_MINUTES
+    assert adaptive(poll=USED_UP).until == USED_UP.next_free
+    assert adaptive(hinted_at=NOW).until is None
+
+
+@pytest.mark.spec("B4")
+def test_a_run_that_was_asked_for_or_has_found_something_gives_no_reason() -> None:
+    """The first batch of the poll is stored: from then on the expectation is that of the next one."""
+    assert "why now" not in adaptive(RUNNING, poll=a_poll(polled_at=NOW, items=0.0)).sentence
+    assert "why now" not in adaptive(run(State.QUEUED, trigger="manual")).sentence
+    assert "why now" not in told(RUNNING).sentence

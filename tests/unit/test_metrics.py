@@ -16,6 +16,8 @@ from floodmark.observability.events import (
     BatchKept,
     BatchRefused,
     BreakerMoved,
+    BudgetsMeasured,
+    BudgetTerms,
     CallRetried,
     DepthMeasured,
     Events,
@@ -36,7 +38,9 @@ from floodmark.observability.events import (
     LeaseLost,
     LimitSet,
     ModeChosen,
+    PollKept,
     RateLimited,
+    RequestsSpent,
     RunEnded,
     SchedulerTicked,
     SlotsChanged,
@@ -415,3 +419,23 @@ def test_several_processes_add_up(tmp_path: Path) -> None:
     assert "crawler_scheduler_is_leader 1.0" in lines
     [age] = [line.split()[1] for line in lines if line.startswith('parser_hwm_age_seconds{channel_id="7"}')]
     assert 3 * 3600 <= float(age) < 3 * 3600 + 100, "the latest move that any of them has seen"
+
+
+@pytest.mark.spec("B4")
+def test_polls_and_budgets_move_their_metrics(watched: Watched) -> None:
+    watched.events.emit(PollKept("telegram", 2, 2.4, (4.0, 40.0)))
+    watched.events.emit(PollKept("telegram", 0, 0.1))
+    watched.events.emit(RequestsSpent("news", 3))
+    watched.events.emit(BudgetsMeasured((BudgetTerms("news", 30, 812.5), BudgetTerms("new", 5))))
+    value = watched.value
+    assert value("floodmark_item_delay_seconds_count", source="telegram") == 2
+    assert value("floodmark_item_delay_seconds_sum", source="telegram") == 44
+    assert value("floodmark_item_delay_seconds_bucket", source="telegram", le="5.0") == 1
+    assert value("floodmark_expected_items_total", source="telegram") == 2.5
+    assert value("floodmark_found_items_total", source="telegram") == 2
+    assert value("floodmark_budget_requests_total", budget="news") == 3
+    assert [value("floodmark_budget_requests_allowed", budget=name) for name in ("news", "new")] == [30, 5]
+    assert [value("floodmark_budget_price", budget=name) for name in ("news", "new")] == [812.5, None]
+    watched.events.emit(LeaderChanged(False, "another"))
+    assert value("floodmark_budget_requests_allowed", budget="news") is None, "the new leader exports it"
+    assert not watched.events.failures

@@ -81,12 +81,27 @@ class Batch(Struct, frozen=True, gc=False):
     poll: Poll | None = None
 
 
+class PollResult(Struct, frozen=True, gc=False):
+    """What a batch of a poll found, and what was expected since the last poll.
+
+    `delays` are the seconds from the creation of each new item to its storage.
+    """
+
+    found: int
+    expected: float
+    delays: Sequence[float] = ()
+
+
 class Kept(Struct, frozen=True, gc=False):
-    """The result of storing a batch: the number of new, changed and known items."""
+    """The result of storing a batch: the number of new, changed and known items.
+
+    `poll` is set if the batch was found by a poll whose job has a budget.
+    """
 
     new: int = 0
     changed: int = 0
     known: int = 0
+    poll: PollResult | None = None
 
     def __add__(self, other: "Kept") -> "Kept":
         return Kept(self.new + other.new, self.changed + other.changed, self.known + other.known)

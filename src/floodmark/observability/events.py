@@ -78,6 +78,39 @@ class BatchKept(InternalEvent, frozen=True, gc=False):
     age: float | None = None
 
 
+class PollKept(InternalEvent, frozen=True, gc=False):
+    """What a poll of a job with a budget found was committed. `delays`: seconds from creation to storage, per item.
+
+    `expected`: items, or changes, that were expected since the last poll.
+    """
+
+    source: str
+    found: int
+    expected: float
+    delays: Sequence[float] = ()
+
+
+class RequestsSpent(InternalEvent, frozen=True, gc=False):
+    """A run spent requests of its budget."""
+
+    budget: str
+    count: int
+
+
+class BudgetTerms(InternalEvent, frozen=True, gc=False):
+    """The requests that a budget currently allows per minute, and its price in item-seconds, once it is known."""
+
+    name: str
+    per_minute: float
+    price: float | None = None
+
+
+class BudgetsMeasured(InternalEvent, frozen=True, gc=False):
+    """The leader read the budgets."""
+
+    budgets: tuple[BudgetTerms, ...] = ()
+
+
 class BatchRefused(InternalEvent, frozen=True, gc=False):
     """A replaced worker tried to commit a batch: nothing was written."""
 

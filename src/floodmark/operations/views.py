@@ -1,20 +1,25 @@
 """Loads everything that can keep a job from running, for `explain`, in one transaction."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import and_, case, func, select
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, State
-from floodmark.model.job import Job
+from floodmark.model.job import Job, ScheduleType
 from floodmark.outbound.tables import limits
+from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.dependencies import is_unmet
-from floodmark.rules.explain import JobView, Limit
+from floodmark.rules.explain import ExpectedPoll, JobView, Limit
+from floodmark.rules.freshness import decode_activity
+from floodmark.rules.lessons import Known, forecast_poll
 from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.budget_rows import terms_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
-from floodmark.store.tables import facts, job_dependencies, job_executions, jobs, workers
+from floodmark.store.tables import activity, budgets, facts, job_dependencies, job_executions, jobs, workers
 
 # More unfinished executions add nothing to an explanation.
 _ACTIVE_SHOWN = 20
@@ -46,6 +51,7 @@ class Views:
                 leader=leader,
                 waits_for=await _waits_for(connection, job),
                 ahead=await _ahead(connection, active),
+                poll=await _poll(connection, job, now),
             )
 
 
@@ -97,3 +103,33 @@ async def _ahead(connection: AsyncConnection, active: tuple[Execution, ...]) -> 
     mine = select(_e.queue_rank).where(_e.execution_id == queued.execution_id).scalar_subquery()
     query = select(func.count()).where(and_(_e.state == State.QUEUED, _e.queue_rank < mine))
     return int((await connection.execute(query)).scalar_one())
+
+
+async def _poll(connection: AsyncConnection, job: Job, now: datetime) -> ExpectedPoll | None:
+    """Return what is expected of the source of an adaptive job; None if its budget is not known yet."""
+    if job.when.schedule_type is not ScheduleType.ADAPTIVE:
+        return None
+    both = budgets.outerjoin(activity, activity.c.job_id == job.job_id)
+    query = select(budgets, activity.c.learned).select_from(both)
+    query = query.where(budgets.c.name == (job.budget or DEFAULT_BUDGET))
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        return None
+    budget, next_free = row["name"], row["next_free"]
+    learned = None if row["learned"] is None else decode_activity(row["learned"])
+    if learned is None:
+        return ExpectedPoll(budget=budget, next_free=next_free)
+    known = Known(
+        learned=row["learned"],
+        measured=None,
+        terms=terms_of(dict(row), sources=row["sources"]),
+        weight=job.weight,
+        max_delay=None if job.max_delay is None else job.max_delay.total_seconds(),
+    )
+    return ExpectedPoll(
+        budget=budget,
+        next_free=next_free,
+        items=forecast_poll(learned, known, now).items,
+        polled_at=datetime.fromtimestamp(learned.until, UTC),
+        is_dated=learned.is_dated,
+    )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -18,6 +18,10 @@ from floodmark.triggers import zone_of
 from .starting import holds_pause
 
 _ERROR_SHOWN = 200
+# The items of a source have this name in a sentence.
+_NOUNS = {"telegram": "posts"}
+# A budget has free requests all the time; one whose next request is further away than this is used up.
+_USED_UP = timedelta(minutes=2)
 _UNTIL = re.compile(r"\buntil (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?: UTC)?", re.ASCII)
 
 
@@ -29,11 +33,26 @@ class Limit(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class ExpectedPoll(Struct, frozen=True, kw_only=True):
+    """The budget of an adaptive job, and what is expected of its source.
+
+    `items` are expected since the last poll (changes, if `is_dated` is false); None if it was never polled.
+    `next_free` is the earliest time of the next request of the budget.
+    """
+
+    budget: str
+    next_free: datetime
+    items: float | None = None
+    polled_at: datetime | None = None
+    is_dated: bool = True
+
+
 class JobView(Struct, frozen=True, kw_only=True):
     """A job and everything that could keep it from running.
 
     `last` is its newest ended execution, `ahead` the number of executions before it in the queue, `workers` the
-    number of live workers, `leader` the process that schedules, `waits_for` the jobs that have yet to succeed.
+    number of live workers, `leader` the process that schedules, `waits_for` the jobs that have yet to succeed. `poll`
+    is only set for an adaptive job.
     """
 
     job: Job
@@ -46,6 +65,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     leader: str | None = None
     waits_for: tuple[str, ...] = ()
     ahead: int = 0
+    poll: ExpectedPoll | None = None
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -91,7 +111,8 @@ def _explain_running(view: JobView, execution: Execution) -> Explanation:
             f"{_scheduler_will(view, 'it is handed to another')}",
         )
     since = f"running since {_format_time(started, view)}, for {format_duration(view.now - started)}"
-    return Explanation(code="running", sentence=f"{since}, on worker {execution.worker}")
+    sentence = f"{since}, on worker {execution.worker}{_say_why_now(view, execution)}"
+    return Explanation(code="running", sentence=sentence)
 
 
 def _explain_queued(view: JobView, execution: Execution) -> Explanation:
@@ -105,8 +126,9 @@ def _explain_queued(view: JobView, execution: Execution) -> Explanation:
         return Explanation(code="no_worker", sentence="queued, but no worker is running; start one with: floodmark up")
     if view.ahead:
         others = "1 other" if view.ahead == 1 else f"{view.ahead} others"
-        return Explanation(code="queued", sentence=f"queued behind {others}")
-    return Explanation(code="queued", sentence="first in the queue; a worker takes it as soon as it has room")
+        return Explanation(code="queued", sentence=f"queued behind {others}{_say_why_now(view, execution)}")
+    first = "first in the queue; a worker takes it as soon as it has room"
+    return Explanation(code="queued", sentence=f"{first}{_say_why_now(view, execution)}")
 
 
 def _explain_waiting(view: JobView, execution: Execution) -> Explanation:
@@ -178,6 +200,8 @@ def _explain_next_run(view: JobView) -> Explanation:
         return Explanation(code="no_leader", sentence=f"{due}no scheduler is running; start one with: floodmark up")
     if job.next_run is None:
         return Explanation(code="unplanned", sentence="new or changed: the scheduler plans it at its next step")
+    if view.poll is not None:
+        return _explain_poll(view, view.poll, job.next_run)
     if job.next_run <= view.now:
         return Explanation(
             code="due", sentence=f"due since {_format_time(job.next_run, view)}: the scheduler is about to run it"
@@ -185,6 +209,46 @@ def _explain_next_run(view: JobView) -> Explanation:
     return Explanation(
         code="not_due", sentence=f"not due: next run {_format_when(job.next_run, view)}", until=job.next_run
     )
+
+
+def _explain_poll(view: JobView, poll: ExpectedPoll, next_run: datetime) -> Explanation:
+    """Explain when an adaptive job runs: in the order in which the jobs of its budget are due, hinted ones first."""
+    hinted_at = view.job.hinted_at
+    code = "due" if hinted_at is not None or next_run <= view.now else "not_due"
+    if hinted_at is not None:
+        why = f"hinted {format_duration(max(timedelta(), view.now - hinted_at))} ago"
+    else:
+        why = _describe_expectation(view, poll)
+    if poll.next_free > view.now + _USED_UP:
+        used_up = f"its budget {poll.budget} is used up: the next request is free {_format_when(poll.next_free, view)}"
+        return Explanation(code=code, sentence=f"{why}, but {used_up}", until=poll.next_free)
+    if hinted_at is not None:
+        return Explanation(code=code, sentence=f"{why}: first in line when its budget {poll.budget} has a free request")
+    if code == "due":
+        return Explanation(code=code, sentence=f"{why}, due: it runs when its budget {poll.budget} has a free request")
+    due = f"due in {format_duration(next_run - view.now)} at today's budget"
+    return Explanation(code=code, sentence=f"{why}, {due}", until=next_run)
+
+
+def _say_why_now(view: JobView, execution: Execution) -> str:
+    """Return why an adaptive job was fired, unless its poll has already found something."""
+    poll, fired = view.poll, execution.scheduled_for
+    is_polled = poll is not None and poll.polled_at is not None and poll.polled_at >= fired
+    if poll is None or is_polled or execution.trigger != "schedule":
+        return ""
+    return f"; why now: {_describe_expectation(view, poll)}"
+
+
+def _describe_expectation(view: JobView, poll: ExpectedPoll) -> str:
+    """ "about 2.4 new posts expected, 11 min since the last look"."""
+    if poll.items is None or poll.polled_at is None:
+        return "never polled yet"
+    noun = f"new {_NOUNS.get(view.job.source, 'items')}" if poll.is_dated else "changes"
+    number = f"about {poll.items:,.0f}" if poll.items >= 10 else f"about {poll.items:.1f}"
+    if poll.items < 0.1:
+        number = "less than 0.1"
+    waited = format_duration(max(timedelta(), view.now - poll.polled_at))
+    return f"{number} {noun} expected, {waited} since the last look"
 
 
 def _explain_pause(view: JobView) -> Explanation:

@@ -10,15 +10,17 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from floodmark.model.batch import Batch
+from floodmark.model.batch import Batch, PollResult
 
 from .budgets import Terms
 from .freshness import (
     Activity,
+    PollForecast,
     Rhythm,
     decode_activity,
     encode_activity,
     expect,
+    explain_poll,
     learn,
     learn_change,
     learn_first,
@@ -43,6 +45,7 @@ class Lesson(Struct, frozen=True, kw_only=True):
     learned: bytes
     measured: bytes
     next_run: datetime
+    result: PollResult
 
 
 def learn_poll(known: Known, batch: Batch, new: Collection[str], changed: int, now: datetime) -> Lesson:
@@ -64,17 +67,17 @@ def learn_poll(known: Known, batch: Batch, new: Collection[str], changed: int, n
     activity = _learn(before, rhythm, found, known.terms, at)
     measures = (None if known.measured is None else decode_measures(known.measured)) or Measures(at)
     is_first = before is None or batch.is_backfill
-    measures = record(
-        measures,
-        now=at,
-        delays=() if is_first else [now.timestamp() - time for time in found.times],
+    result = PollResult(
         found=0 if is_first else len(found.times) if activity.is_dated else int(found.is_changed),
         expected=0.0 if before is None or rhythm is None else expect(before, rhythm, at, known.terms.habits),
-        requests=batch.poll.requests,
-        polls=int(not is_repeated),
+        delays=() if is_first else [max(0.0, now.timestamp() - time) for time in found.times],
     )
+    measures = record(measures, result, now=at, requests=batch.poll.requests, polls=int(not is_repeated))
     return Lesson(
-        learned=encode_activity(activity), measured=encode_measures(measures), next_run=next_run_of(activity, known)
+        learned=encode_activity(activity),
+        measured=encode_measures(measures),
+        next_run=next_run_of(activity, known),
+        result=result,
     )
 
 
@@ -112,3 +115,19 @@ def next_run_of(activity: Activity, known: Known) -> datetime:
         shape=terms.shape,
     )
     return datetime.fromtimestamp(due, UTC)
+
+
+def forecast_poll(activity: Activity, known: Known, now: datetime) -> PollForecast:
+    """Return the numbers on which `next_run_of` decides."""
+    terms = known.terms
+    return explain_poll(
+        activity,
+        Rhythm(activity, terms.habits),
+        terms.habits,
+        now=now.timestamp(),
+        price=terms.current_price(),
+        latest=terms.latest(activity.until, known.max_delay),
+        weight=known.weight,
+        fairness=terms.fairness,
+        shape=terms.shape,
+    )

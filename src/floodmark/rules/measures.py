@@ -3,11 +3,14 @@
 Half of what was measured is forgotten every seven days. Times are Unix seconds.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 from itertools import accumulate
 
 import msgspec
 from msgspec import Struct
+
+from floodmark.model.batch import PollResult
 
 _HALF_LIFE = 7 * 86400.0
 # Bucket n holds delays of less than 2**n seconds, the last one all longer ones: 12 days.
@@ -25,6 +28,15 @@ class Measures(Struct, frozen=True, array_like=True):
     delay: float = 0.0
     """The sum of the delays of all dated items."""
     delays: tuple[float, ...] = (0.0,) * _BUCKETS
+    seconds: float = 0.0
+    """The time from the first poll to the last one."""
+
+    @property
+    def rate(self) -> float | None:
+        """Polls per second from the first poll to `until`, if that is the last one; None before the second poll."""
+        # The first poll only marks the beginning; this much of it is left.
+        first = 1 - self.seconds * math.log(2) / _HALF_LIFE
+        return (self.polls - first) / self.seconds if self.seconds else None
 
     @property
     def items(self) -> float:
@@ -47,36 +59,44 @@ class Measures(Struct, frozen=True, array_like=True):
         return None
 
 
-def record(
-    measures: Measures,
-    *,
-    now: float,
-    delays: Sequence[float] = (),
-    found: int = 0,
-    expected: float = 0.0,
-    requests: int = 0,
-    polls: int = 0,
-) -> Measures:
+def record(measures: Measures, result: PollResult, *, now: float, requests: int = 0, polls: int = 0) -> Measures:
     """Return the measures with another poll, or with more items of the last one."""
-    fade = 0.5 ** (max(0.0, now - measures.until) / _HALF_LIFE)
-    buckets = [count * fade for count in measures.delays]
-    for delay in delays:
-        buckets[min(int(max(0.0, delay)).bit_length(), _BUCKETS - 1)] += 1
+    passed = max(0.0, now - measures.until)
+    measures = fade_measures(measures, now)
+    buckets = list(measures.delays)
+    for delay in result.delays:
+        buckets[min(int(delay).bit_length(), _BUCKETS - 1)] += 1
     return Measures(
-        until=max(now, measures.until),
-        polls=measures.polls * fade + polls,
-        requests=measures.requests * fade + requests,
-        found=measures.found * fade + found,
-        expected=measures.expected * fade + expected,
-        delay=measures.delay * fade + sum(max(0.0, delay) for delay in delays),
+        until=measures.until,
+        polls=measures.polls + polls,
+        requests=measures.requests + requests,
+        found=measures.found + result.found,
+        expected=measures.expected + result.expected,
+        delay=measures.delay + sum(result.delays),
         delays=tuple(buckets),
+        seconds=measures.seconds + (1 - _fade(passed)) * _HALF_LIFE / math.log(2),
     )
 
 
-def total_of(all_measures: Sequence[Measures], now: float) -> Measures:
+def fade_measures(measures: Measures, now: float) -> Measures:
+    """Return what is left of the measures at `now`."""
+    fade = _fade(max(0.0, now - measures.until))
+    return Measures(
+        until=max(now, measures.until),
+        polls=measures.polls * fade,
+        requests=measures.requests * fade,
+        found=measures.found * fade,
+        expected=measures.expected * fade,
+        delay=measures.delay * fade,
+        delays=tuple([count * fade for count in measures.delays]),
+        seconds=measures.seconds * fade,
+    )
+
+
+def total_of(all_measures: Iterable[Measures], now: float) -> Measures:
     """Return the sum of the measures of several sources, as of `now`."""
     total = Measures(now)
-    for one in (record(measures, now=now) for measures in all_measures):
+    for one in (fade_measures(measures, now) for measures in all_measures):
         total = Measures(
             until=now,
             polls=total.polls + one.polls,
@@ -84,9 +104,15 @@ def total_of(all_measures: Sequence[Measures], now: float) -> Measures:
             found=total.found + one.found,
             expected=total.expected + one.expected,
             delay=total.delay + one.delay,
-            delays=tuple(mine + other for mine, other in zip(total.delays, one.delays, strict=True)),
+            delays=tuple([mine + other for mine, other in zip(total.delays, one.delays, strict=True)]),
+            seconds=total.seconds + one.seconds,
         )
     return total
+
+
+def _fade(passed: float) -> float:
+    fade: float = 0.5 ** (passed / _HALF_LIFE)
+    return fade
 
 
 def encode_measures(measures: Measures) -> bytes:

@@ -200,6 +200,7 @@ class SchedulerRole:
         if self.leader.is_leader:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
+            self._events.emit(await self._measuring.read_budgets())
             await self._overview.measure()
 
 

@@ -32,9 +32,10 @@ class WorkerRole:
         self._leaving = asyncio.Event()
         retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
         sink = SqlSink(resources.keeping, resources.events, resources.clock, resources.tracing)
+        polls = Polls(resources.spending, resources.clock, resources.events)
         self.worker = Worker(
             resources.queue,
-            Executor(sources, sink, retries, self._leaving, Polls(resources.spending, resources.clock)),
+            Executor(sources, sink, retries, self._leaving, polls),
             resources.events,
             name=resources.name,
             slots=settings.scheduler_worker_pool_size,

@@ -7,18 +7,25 @@ from sqlalchemy import ScalarSelect, Select, func, select
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
-from floodmark.observability.events import StateMeasured, UnfinishedChannel, UnfinishedChannelsMeasured
+from floodmark.observability.events import (
+    BudgetsMeasured,
+    BudgetTerms,
+    StateMeasured,
+    UnfinishedChannel,
+    UnfinishedChannelsMeasured,
+)
 from floodmark.outbound.tables import limits
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import job_executions, jobs, outbox, watermarks
+from floodmark.store.tables import budgets, job_executions, jobs, outbox, watermarks
 
 # Counting stops here: a larger number tells an operator no more, and costs more.
 MOST_COUNTED = 100_000
 _MOST_CHANNELS = 10_000
+_MOST_BUDGETS = 1000
 
 
 class StateMeasurer:
@@ -58,6 +65,18 @@ class StateMeasurer:
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
         return UnfinishedChannelsMeasured(tuple(_unfinished_channel(*row) for row in rows))
+
+    async def read_budgets(self) -> BudgetsMeasured:
+        """Return what the budgets allow at present. A weekly one allows more in some hours than in others."""
+        terms = (budgets.c.name, budgets.c.requests, budgets.c.period, budgets.c.interval_seconds, budgets.c.price)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(select(*terms).order_by(budgets.c.name).limit(_MOST_BUDGETS))
+            return BudgetsMeasured(
+                tuple(
+                    BudgetTerms(name, 60 / interval if period == "week" else requests, price)
+                    for name, requests, period, interval, price in rows
+                )
+            )
 
     def _query(self) -> Select[Any]:
         now, unsent = present(self._database, self._clock), outbox.c.sent_at.is_(None)

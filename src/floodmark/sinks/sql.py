@@ -4,7 +4,7 @@ from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept
 from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.execution import Lease
-from floodmark.observability.events import BatchKept, BatchRefused, Events
+from floodmark.observability.events import BatchKept, BatchRefused, Events, PollKept
 from floodmark.observability.tracing import Tracing
 from floodmark.process.failpoints import failpoint
 from floodmark.store.port import Keeping
@@ -30,6 +30,8 @@ class SqlSink:
         failpoint("keep.after")
         job, age = lease.job, self._age(lease, batch) if kept.new else None
         self._events.emit(BatchKept(job.stream, kept.new, kept.changed, kept.known, job.source, age))
+        if kept.poll is not None:
+            self._events.emit(PollKept(job.source, kept.poll.found, kept.poll.expected, kept.poll.delays))
         return kept
 
     def _age(self, lease: Lease, batch: Batch) -> float | None:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from floodmark.observability.events import Events
 
+from .budgets import BudgetMetrics
 from .calls import CallMetrics
 from .catalogue import AGES
 from .channels import ChannelMetrics
@@ -24,7 +25,7 @@ from .web import WebMetrics
 
 # To the library a counter is called without its `_total`.
 _OWN = frozenset(name.removesuffix("_total") for name in PUSHES)
-_PARTS = (SchedulingMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, DeliveryMetrics)
+_PARTS = (SchedulingMetrics, BudgetMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, DeliveryMetrics)
 
 
 class Metrics:

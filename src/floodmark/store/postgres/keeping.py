@@ -7,10 +7,10 @@ is locked first, so that two calls for one stream run one after the other, and t
 
 from collections.abc import Sequence
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from floodmark.errors import Fenced
-from floodmark.model.batch import Batch, Kept
+from floodmark.model.batch import Batch, Kept, PollResult
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
@@ -181,9 +181,9 @@ class PostgresKeeping:
             elif (row := await connection.fetchrow(_KEEP_AND_LIST, *arguments)) is not None:
                 moved, new, changed, keys = row
             kept = _count(lease, batch, moved, new, changed)
-            await _learn(connection, lease, batch, keys or (), changed)
+            result = await _learn(connection, lease, batch, keys or (), changed)
             failpoint("keep.written")
-            return kept
+            return replace(kept, poll=result)
 
         is_more = batch.pages or batch.blobs or batch.poll is not None
         return await self._database.hot("keep", work_with_more if is_more else work)
@@ -209,12 +209,16 @@ def _count(lease: Lease, batch: Batch, moved: int | None, new: int, changed: int
     return Kept(new, changed, len(batch.items) - new - changed)
 
 
-async def _learn(connection: Connection, lease: Lease, batch: Batch, new: Sequence[str], changed: int) -> None:
+async def _learn(
+    connection: Connection, lease: Lease, batch: Batch, new: Sequence[str], changed: int
+) -> PollResult | None:
     """Learn from a poll, and set when the job is due again. Without a job or a budget there is nothing to learn for."""
     assert batch.poll is not None
     row = await connection.fetchrow(_KNOWN, lease.job.job_id)
-    if row is not None:
-        now, *known = row
-        lesson = lesson_of(known, batch, new, changed, now)
-        values = (lesson.learned, lesson.measured, batch.poll.at, lesson.next_run)
-        await connection.execute(_LEARN, lease.job.job_id, *values)
+    if row is None:
+        return None
+    now, *known = row
+    lesson = lesson_of(known, batch, new, changed, now)
+    values = (lesson.learned, lesson.measured, batch.poll.at, lesson.next_run)
+    await connection.execute(_LEARN, lease.job.job_id, *values)
+    return lesson.result

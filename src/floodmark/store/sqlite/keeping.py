@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from floodmark.errors import Fenced
-from floodmark.model.batch import Batch, Kept, SitePage
+from floodmark.model.batch import Batch, Kept, PollResult, SitePage
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
@@ -146,30 +146,32 @@ class SqliteKeeping:
             if batch.blobs:
                 blobs = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
                 connection.executemany(_BLOBS, blobs)
+            result = None
             if batch.poll is not None:
-                self._learn(connection, lease, batch, [item.key for item in new], len(changed))
+                result = self._learn(connection, lease, batch, [item.key for item in new], len(changed))
             failpoint("keep.written")
-            return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed))
+            return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed), result)
 
         return await self._database.hot("keep", work)
 
     def _keep_poll(self, connection: sqlite3.Connection, lease: Lease, batch: Batch) -> Kept:
         if connection.execute(_FENCED, (lease.job.stream, lease.fence)).fetchone() is None:
             raise _fenced(lease)
-        self._learn(connection, lease, batch, (), 0)
-        return Kept()
+        return Kept(poll=self._learn(connection, lease, batch, (), 0))
 
     def _learn(
         self, connection: sqlite3.Connection, lease: Lease, batch: Batch, new: Sequence[str], changed: int
-    ) -> None:
+    ) -> PollResult | None:
         """Learn from a poll, and set when the job is due again. Without job or budget there is nothing to learn for."""
         assert batch.poll is not None
         row = connection.execute(_KNOWN_SOURCE, (lease.job.job_id,)).fetchone()
-        if row is not None:
-            lesson = lesson_of(row, batch, new, changed, self._clock.now())
-            at, job_id = to_text(batch.poll.at), lease.job.job_id
-            connection.execute(_LEARN, (job_id, lesson.learned, lesson.measured, at))
-            connection.execute(_PLAN_NEXT, (to_text(lesson.next_run), job_id))
+        if row is None:
+            return None
+        lesson = lesson_of(row, batch, new, changed, self._clock.now())
+        at, job_id = to_text(batch.poll.at), lease.job.job_id
+        connection.execute(_LEARN, (job_id, lesson.learned, lesson.measured, at))
+        connection.execute(_PLAN_NEXT, (to_text(lesson.next_run), job_id))
+        return lesson.result
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
         """Number the unsent events, publish them, then mark them as sent; a crash in between sends them again.
