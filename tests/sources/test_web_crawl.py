@@ -117,6 +117,71 @@ async def test_links_are_followed_however_they_are_written(site: Site, sqlite_co
         assert "https://elsewhere.example/x".replace("https", "http") in (await desk.items(job))["/"]["data"]["links"]
 
 
+@pytest.mark.spec("B3")
+async def test_a_sitemap_says_when_pages_were_changed_since_the_last_crawl(site: Site, url: str) -> None:
+    old = datetime(2026, 1, 1, tzinfo=UTC)
+    changed = {f"{site.url}/{name}": old for name in "abc"}
+    site.xml("/sitemap.xml", sitemap(changed))
+    for path in ("/", "/a", "/b", "/c"):
+        site.page(path, f"This is {path}")
+    async with working(site, url) as desk:
+        job = await desk.job()
+        await desk.run(job)
+        assert {row["occurred_at"] for row in (await desk.items(job)).values()} == {None}, "old times teach nothing"
+
+        now = datetime.now(UTC)
+        changed |= {f"{site.url}/{name}": now for name in "acd"}
+        changed[f"{site.url}/e"] = now + timedelta(days=1)
+        site.xml("/sitemap.xml", sitemap(changed))
+        for path in ("/a", "/b", "/d", "/e"):
+            site.page(path, f"This is now {path}")
+        second = await desk.run(job)
+
+        assert second.result["summary"] == "visited 6, unchanged 2, new 2, changed 2"
+        found = {path: (row["revision"], row["occurred_at"]) for path, row in (await desk.items(job)).items()}
+        assert found == {
+            "/": (1, None),
+            "/a": (2, now),
+            "/b": (2, None),
+            "/c": (1, None),
+            "/d": (1, now),
+            "/e": (1, None),
+        }
+
+
+@pytest.mark.spec("B3")
+async def test_pages_that_their_sitemap_reports_as_unchanged_are_not_requested(site: Site, url: str) -> None:
+    old = datetime(2026, 1, 1, tzinfo=UTC)
+    paths = [f"/{n}" for n in range(30)]
+    changed = {f"{site.url}{path}": old for path in paths}
+    site.xml("/sitemap.xml", sitemap_index([f"{site.url}/child.xml"]), has_etag=True)
+    site.xml("/child.xml", sitemap(changed), has_etag=True)
+    for path in ("/", "/unlisted", *paths):
+        site.page(path, f"This is {path}", links=["/unlisted"] if path == "/" else [])
+    async with working(site, url) as desk:
+        job = await desk.job(trust_lastmod=True, concurrency=1)
+        first = await desk.run(job)
+        assert first.result["summary"] == "visited 32, new 32"
+
+        site.forget()
+        again = await desk.run(job)
+        assert again.result["summary"] == "visited 2, unchanged 32"
+        assert [path for path in site.paths() if path != "/robots.txt"] == [
+            "/",
+            "/sitemap.xml",
+            "/child.xml",
+            "/unlisted",
+        ]
+
+        site.page("/7", "This is another text")
+        site.xml("/child.xml", sitemap({**changed, f"{site.url}/7": datetime.now(UTC)}), has_etag=True)
+        site.forget()
+        third = await desk.run(job)
+        assert third.result["summary"] == "visited 3, unchanged 31, changed 1"
+        assert {"/7", "/unlisted"} <= set(site.paths())
+        assert "/8" not in site.paths()
+
+
 @pytest.mark.spec("V12")
 async def test_sitemaps_and_feeds_lead_to_pages(site: Site, sqlite_copy: str) -> None:
     site.robots(f"User-agent: *\nDisallow: /private\nSitemap: {site.url}/index.xml")

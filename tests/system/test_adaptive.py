@@ -369,6 +369,24 @@ async def test_pages_without_times_teach_by_their_changes(resources: Resources) 
     assert job["next_run"] > NOW + DAY
 
 
+@pytest.mark.spec("B3")
+async def test_changes_with_times_teach_as_new_items_do(resources: Resources) -> None:
+    """Pages whose sitemap says when they were changed; a page without such a time teaches by its change."""
+    lease = await given_poll(resources)
+    await keep(resources, lease, Item("page", "one"), Item("other", "one"), has_times_of_change=True)
+    assert not (await learned(resources)).is_dated
+    for hour in range(1, 25):
+        at = NOW + hour * HOUR
+        changed = Item("page", f"text {hour}", at - HOUR / 4)
+        for _ in range(2):
+            await keep(resources, lease, changed, at=at, has_times_of_change=True)
+    dated = await learned(resources)
+    assert dated.is_dated
+    assert dated.items / dated.seconds * 3600 == pytest.approx(1, rel=0.2), "once, however often it is kept"
+    await keep(resources, lease, Item("other", "two"), at=NOW + 26 * HOUR, has_times_of_change=True)
+    assert not (await learned(resources)).is_dated
+
+
 async def test_a_job_keeps_what_it_learned_when_its_schedule_changes(resources: Resources) -> None:
     lease = await given_poll(resources)
     await keep(resources, lease, *posts(HOUR, 2 * HOUR))

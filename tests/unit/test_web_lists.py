@@ -8,7 +8,7 @@ import pytest
 from floodmark.sources.feed.source import make_items
 from floodmark.sources.web.feeds import parse_feed
 from floodmark.sources.web.robots import Robots
-from floodmark.sources.web.sitemaps import parse_sitemap
+from floodmark.sources.web.sitemaps import parse_sitemap, read_exact_time, read_latest_time
 from floodmark.sources.web.xml_trees import NotXml
 
 ROBOTS = """
@@ -85,6 +85,23 @@ def test_sitemaps_list_pages_or_other_sitemaps() -> None:
     assert parse_sitemap(gzip.compress(pages)).pages == ("https://e.com/a", "https://e.com/b")
     assert parse_sitemap(index).sitemaps == ("https://e.com/1.xml.gz",)
     assert parse_sitemap(b"https://e.com/a\nhttps://e.com/b\n").pages == ("https://e.com/a", "https://e.com/b")
+
+
+@pytest.mark.spec("B3")
+def test_sitemaps_say_when_pages_were_changed() -> None:
+    listed = parse_sitemap(
+        b"<urlset><url><loc>https://e.com/a</loc><lastmod> 2026-06-01T10:00:00+02:00 </lastmod></url>"
+        b"<url><lastmod>2026-06-01</lastmod><loc>https://e.com/b</loc></url><url><loc>https://e.com/c</loc></url></urlset>"
+    )
+    assert listed.lastmods == {"https://e.com/a": "2026-06-01T10:00:00+02:00", "https://e.com/b": "2026-06-01"}
+    exact = datetime(2026, 6, 1, 8, tzinfo=UTC)
+    assert (read_exact_time("2026-06-01T10:00:00+02:00"), read_exact_time("2026-06-01T08:00Z")) == (exact, exact)
+    for inexact in ("2026-06-01", "2026-06-01T10:00:00", "2026-06", "2026", "yesterday", "", "9999-12-31T23:59-23:59"):
+        assert read_exact_time(inexact) is None, inexact
+    assert read_latest_time("2026-06-01T08:00Z") == exact
+    assert read_latest_time("2026-06-01") == datetime(2026, 6, 2, 12, tzinfo=UTC)
+    for unknown in ("2026-06", "2026", "yesterday", "", "9999-12-31"):
+        assert read_latest_time(unknown) is None, unknown
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ class Batch(Struct, frozen=True, gc=False):
 
     `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
     `tenant_id` and `user_id` are the owner, if the job has none. `pages` and `blobs` are stored in the same
-    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness. The worker sets
-    `poll`.
+    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
+    `has_times_of_change`: `occurred_at` is when an item was changed last, so that changes teach an adaptive job as new
+    items do. The worker sets `poll`.
     """
 
     items: Sequence[Item]
@@ -78,6 +79,7 @@ class Batch(Struct, frozen=True, gc=False):
     pages: Sequence[SitePage] = ()
     blobs: Sequence[Blob] = ()
     is_backfill: bool = False
+    has_times_of_change: bool = False
     poll: Poll | None = None
 
 

@@ -54,7 +54,9 @@ def learn_poll(known: Known, batch: Batch, new: Collection[str], changed: int, n
     at = batch.poll.at.timestamp()
     before = None if known.learned is None else decode_activity(known.learned)
     is_repeated = before is not None and before.until >= at
-    fresh = [item.occurred_at for item in batch.items if item.key in new]
+    # A batch that is kept a second time has no new or changed items.
+    counts_all = batch.has_times_of_change and changed > 0
+    fresh = [item.occurred_at for item in batch.items if counts_all or item.key in new]
     if before is not None and batch.is_backfill and not is_repeated:
         # Old items say nothing about the present rate, except at the first poll.
         fresh = []

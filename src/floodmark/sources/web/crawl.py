@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator
-from datetime import timedelta
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -40,10 +40,12 @@ from .responses import (
     is_intermediate,
     make_failed,
     make_skipped,
+    make_unchanged,
     read_response,
 )
 from .robots import FORBIDDEN
 from .robots_by_origin import RobotsRules
+from .sitemaps import read_exact_time, read_latest_time
 from .urls import Scope, host_of, origin_of
 from .watermark import RESULTS, CrawlMark
 
@@ -64,6 +66,11 @@ _MAX_INDEXES, _MAX_STRUCK, _MAX_REMEMBERED = 200, 1000, 500_000
 _SAME_TEXT = 200
 # A larger page is parsed in a thread.
 _LARGE = 256 * 1024
+# A page may appear a while after its `lastmod`: a longer while than this is not expected.
+_LASTMOD_MARGIN = timedelta(days=1)
+# Pages looked up at once.
+_LOOKED_UP = 500
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 # A page counts as gone when it is missing for the second time: the first may be a temporary fault.
 _GONE_AFTER = 2
 
@@ -95,6 +102,8 @@ class Crawl:
         self._texts = 0
         self._found: list[SitePage] = []
         self._remembered: set[str] = set()
+        # When pages were changed since the last crawl, as their sitemaps say.
+        self._changed_at: dict[str, datetime] = {}
         # Targets of redirects in this run, and pages that are visited only if they are such a target.
         self._led_to: set[str] = set()
         self._intermediate: dict[str, SitePage] = {}
@@ -150,7 +159,8 @@ class Crawl:
     async def _start(self) -> None:
         """Queue the start page and sitemaps first: new pages are linked from there."""
         extent = await self._pages.count(self._stream)
-        self._mark = self._mark.start_or_resume(extent.newest, self._terms())
+        now = self._services.clock.now().timestamp()
+        self._mark = self._mark.start_or_resume(extent.newest, self._terms(), now)
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = {self._scope.start: SitePage(url=self._scope.start)}
         if self._params.sitemaps:
@@ -254,6 +264,8 @@ class Crawl:
             self._seen.append(seen)
             self._texts += seen.data is not None
             self._add_links(seen)
+            if seen.lastmods:
+                await self._use_lastmods(seen.lastmods)
             if self._is_due() or (self._has_more and len(self._queue) <= _LOW_QUEUE):
                 self._wake.set()
 
@@ -321,7 +333,7 @@ class Crawl:
         try:
             answer = await self._services.http.get(
                 page.url,
-                headers=None if self._mark.is_anew else _conditions(page),
+                headers=None if self._needs_content(page) else _conditions(page),
                 follow=False,
                 concurrency=self._concurrency,
                 delay=delay if delay <= PATIENCE else None,
@@ -333,6 +345,10 @@ class Crawl:
         if len(answer.body) > _LARGE:
             return await asyncio.to_thread(self._read, page, answer)
         return self._read(page, answer)
+
+    def _needs_content(self, page: SitePage) -> bool:
+        """Return whether a response without a body (304) is of no use."""
+        return self._mark.is_anew or (self._params.trusts_lastmod and page.note == SITEMAP)
 
     def _read(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
         try:
@@ -354,6 +370,47 @@ class Crawl:
         while len(strikes) > _MAX_STRUCK:
             del strikes[next(iter(strikes))]
 
+    # Sitemaps say when pages were changed
+
+    async def _use_lastmods(self, lastmods: Mapping[str, str]) -> None:
+        """Remember the times of changes since the last crawl, and skip pages that have not changed."""
+        since = datetime.fromtimestamp(self._mark.since, UTC)
+        if not self._mark.since:
+            return
+        # Times of one day or more before are not parsed: a sitemap can have 50,000.
+        day = (since - timedelta(days=1)).date().isoformat()
+        for url, lastmod in lastmods.items():
+            if lastmod >= day and len(self._changed_at) < _MAX_REMEMBERED:
+                at = read_exact_time(lastmod)
+                if at is not None and since < at <= self._services.clock.now():
+                    self._changed_at[url] = at
+        if self._params.trusts_lastmod and not self._mark.is_anew:
+            await self._skip_unchanged(lastmods, since - _LASTMOD_MARGIN)
+
+    async def _skip_unchanged(self, lastmods: Mapping[str, str], before: datetime) -> None:
+        """Skip pages that were read by the last crawl, and changed last at a time `before` it.
+
+        They are stored in the same batch as the sitemap, so that a resumed crawl does not request them either.
+        """
+        old = [url for url, text in lastmods.items() if (at := read_latest_time(text)) is not None and at < before]
+        for start in range(0, len(old), _LOOKED_UP):
+            known = await self._pages.find(self._stream, old[start : start + _LOOKED_UP])
+            queued = {page.url for page in self._queue}
+            skipped = {
+                url: page
+                for url, page in known.items()
+                if url != self._scope.start
+                and page.content_hash is not None
+                and page.misses == 0
+                and page.crawl == self._mark.crawl - 1
+                and (url in queued or url not in self._taken)
+            }
+            if skipped:
+                self._queue = deque(page for page in self._queue if page.url not in skipped)
+                self._taken |= skipped
+                self._remembered |= skipped.keys()
+                self._seen += [make_unchanged(page, self._mark.crawl) for page in skipped.values()]
+
     # New pages
 
     def _add_links(self, seen: VisitedPage) -> None:
@@ -366,11 +423,20 @@ class Crawl:
             is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
             if is_wanted and self._scope.is_inside(address):
                 self._add_page(address, depth, note)
+                if note == SITEMAP and self._params.trusts_lastmod:
+                    self._move_to_front(address)
         if seen.is_redirect:
             self._queue_redirect_targets(seen.follow)
         for address in seen.follow:
             if address not in self._remembered and not is_file(address):
                 self._add_page(address, depth, LED_TO if seen.is_redirect else None)
+
+    def _move_to_front(self, url: str) -> None:
+        """Visit a queued sitemap next: it may say that other queued pages need no visit."""
+        found = next((page for page in self._queue if page.url == url), None)
+        if found is not None:
+            self._queue.remove(found)
+            self._queue.appendleft(found)
 
     def _queue_redirect_targets(self, addresses: list[str]) -> None:
         self._led_to.update(addresses)
@@ -415,15 +481,17 @@ class Crawl:
         for visit in seen:
             self._count(visit)
             if visit.kind is Kind.READ:
-                items.append(_make_item(visit, before.get(visit.page.url)))
+                url = visit.page.url
+                items.append(_make_item(visit, before.get(url), self._changed_at.get(url)))
             elif _is_gone(visit):
                 items.append(Item(visit.page.url, before.get(visit.page.url), None, "gone", deleted=True))
+        items.sort(key=lambda item: item.occurred_at or _LONG_AGO)
         # A page that returns after its tombstone is new.
         pages = [replace(visit.page, content_hash=None) if _is_gone(visit) else visit.page for visit in seen]
         self._stored_at = time.monotonic()
         results, self._results = self._results, Counter()
         self._services.events.emit(PagesVisited(results))
-        return Batch(items, self._mark.watermark(), pages=[*pages, *found])
+        return Batch(items, self._mark.watermark(), pages=[*pages, *found], has_times_of_change=True)
 
     def _forget_stored(self, batch: Batch) -> None:
         for page in batch.pages:
@@ -534,7 +602,7 @@ def _is_comparable(visit: VisitedPage) -> bool:
     return visit.data is not None and len(visit.data["text"]) >= _SAME_TEXT
 
 
-def _make_item(visit: VisitedPage, before: object) -> Item:
+def _make_item(visit: VisitedPage, before: object, changed_at: datetime | None) -> Item:
     data = visit.data
     assert data is not None
     if isinstance(before, dict) and isinstance(before.get("text"), str):
@@ -542,4 +610,4 @@ def _make_item(visit: VisitedPage, before: object) -> Item:
         if before.get("title") != data["title"]:
             changes = f"-{before.get('title')}\n+{data['title']}\n{changes}".rstrip()
         data = {**data, "difference": changes}
-    return Item(visit.page.url, data, None, visit.page.content_hash)
+    return Item(visit.page.url, data, changed_at, visit.page.content_hash)

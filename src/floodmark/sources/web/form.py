@@ -44,5 +44,11 @@ FORM = JobForm(
         ParamOption("robots", "obey, or ignore for your own sites (obey).", metavar="HOW"),
         ParamOption("sitemaps", "Find pages by sitemaps.", kind=bool, flags="--sitemaps/--no-sitemaps", default="yes"),
         ParamOption("feeds", "Find pages by feeds.", kind=bool, flags="--feeds/--no-feeds", default="yes"),
+        ParamOption(
+            "trust_lastmod",
+            "Do not request pages that their sitemap reports as unchanged.",
+            kind=bool,
+            flags="--trust-lastmod",
+        ),
     ),
 )

@@ -34,6 +34,8 @@ class WebParams(Struct, frozen=True, kw_only=True):
     obeys_robots: bool = True
     sitemaps: bool = True
     feeds: bool = True
+    trusts_lastmod: bool = False
+    """Whether pages that their sitemap reports as unchanged are not requested."""
 
     @property
     def most_known(self) -> int:
@@ -42,7 +44,18 @@ class WebParams(Struct, frozen=True, kw_only=True):
 
 
 NAMES = frozenset(
-    ("include", "exclude", "max_pages", "max_depth", "delay", "concurrency", "robots", "sitemaps", "feeds")
+    (
+        "include",
+        "exclude",
+        "max_pages",
+        "max_depth",
+        "delay",
+        "concurrency",
+        "robots",
+        "sitemaps",
+        "feeds",
+        "trust_lastmod",
+    )
 )
 
 
@@ -61,6 +74,7 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
         obeys_robots=robots == "obey",
         sitemaps=_parse_flag(params, "sitemaps"),
         feeds=_parse_flag(params, "feeds"),
+        trusts_lastmod=_parse_flag(params, "trust_lastmod", default=False),
     )
 
 
@@ -99,8 +113,8 @@ def _parse_delay(value: Any) -> timedelta | None:
     return found
 
 
-def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
-    value = params.get(name, True)
+def _parse_flag(params: Mapping[str, Any], name: str, *, default: bool = True) -> bool:
+    value = params.get(name, default)
     text = str(value).lower()
     if text not in {"true", "false"}:
         raise InvalidInput(f"{name} {text[:40]!r} is neither true nor false", hint=f"as in {name}=false")

@@ -1,6 +1,7 @@
 """Interprets the response to the request of a page, for crawls and `floodmark try`. Pure."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -71,6 +72,8 @@ class VisitedPage(Struct, kw_only=True):
     """Whether it is a sitemap or feed that does not exist: a status 404, or an HTML page instead."""
     is_asked: bool = True
     """Whether a request was sent."""
+    lastmods: Mapping[str, str] = field(default_factory=dict)
+    """When other pages were changed last, as this sitemap says."""
 
     @property
     def is_new(self) -> bool:
@@ -122,6 +125,11 @@ def make_skipped(page: SitePage, crawl: int, reason: str) -> VisitedPage:
     """Return the result of a page that must not be fetched."""
     after = replace(page, crawl=crawl, note=_choose_note(page, reason))
     return VisitedPage(kind=Kind.SKIPPED, before=page, page=after, is_asked=False)
+
+
+def make_unchanged(page: SitePage, crawl: int) -> VisitedPage:
+    """Return the result of a page that its sitemap reports as unchanged."""
+    return VisitedPage(kind=Kind.UNCHANGED, before=page, page=replace(page, crawl=crawl), is_asked=False)
 
 
 def _read_ok(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
@@ -181,11 +189,13 @@ def _choose_note(page: SitePage, reason: str) -> str | None:
 def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope) -> VisitedPage:
     body = answer.body
     notable: list[str] = []
+    lastmods: Mapping[str, str] = {}
     try:
         if page.note == SITEMAP or is_gzip(body) or b"<urlset" in body[:2000] or b"<sitemapindex" in body[:2000]:
             listed = parse_sitemap(body, answer.charset)
             pages, indexes, note = listed.pages, listed.sitemaps, SITEMAP
             notable += listed.faults
+            lastmods = listed.lastmods
         else:
             feed = parse_feed(body, answer.charset, page.url)
             pages, indexes, note = tuple(entry.link for entry in feed.entries if entry.link), (), FEED
@@ -204,6 +214,7 @@ def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scop
         follow=_wanted(links),
         indexes=[(address, SITEMAP) for address in scope.links(indexes, page.url)],
         notable=notable,
+        lastmods=lastmods,
     )
 
 

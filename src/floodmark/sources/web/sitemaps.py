@@ -1,9 +1,11 @@
 """Parses sitemaps and sitemap indexes: XML or plain text, with or without gzip. Pure."""
 
 import zlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from xml.etree.ElementTree import Element
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from .charsets import decode_text
 from .xml_trees import NotXml, element_text, read_tree
@@ -11,6 +13,8 @@ from .xml_trees import NotXml, element_text, read_tree
 # The limits of the sitemap protocol for one file, decompressed.
 MOST_ADDRESSES, MOST_BYTES = 50_000, 50 * 1024 * 1024
 _ENTRIES = frozenset({"url", "sitemap"})
+# A day without a time zone ends this long after its midnight in UTC, wherever it was written.
+_LONGEST_DAY = timedelta(hours=36)
 
 
 class Sitemap(Struct, frozen=True):
@@ -20,6 +24,8 @@ class Sitemap(Struct, frozen=True):
     sitemaps: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     """Problems of a sitemap that could be read."""
+    lastmods: Mapping[str, str] = field(default_factory=dict)
+    """When pages were changed last, as written; by their URLs."""
 
 
 def is_gzip(content: bytes) -> bool:
@@ -44,8 +50,9 @@ def parse_sitemap(content: bytes, charset: str | None = None) -> Sitemap:
     if text.lstrip()[:8].lower().startswith(("http://", "https://")):
         lines = [line for line in text.split() if line.startswith("http")]
         return Sitemap(pages=tuple(lines[:MOST_ADDRESSES]), faults=_describe_faults(len(lines), None))
-    tree = read_tree(text, _ENTRIES, _location, most=MOST_ADDRESSES)
-    urls = tuple(filter(None, tree.entries))
+    tree = read_tree(text, _ENTRIES, _read_entry, most=MOST_ADDRESSES)
+    entries = [(url, lastmod) for url, lastmod in tree.entries if url]
+    urls = tuple(url for url, _ in entries)
     if tree.root.tag not in {"sitemapindex", "urlset"}:
         raise NotXml(f"is not a sitemap: it starts with <{tree.root.tag[:40]}>")
     if tree.fault is not None and not urls:
@@ -53,11 +60,30 @@ def parse_sitemap(content: bytes, charset: str | None = None) -> Sitemap:
     faults = _describe_faults(tree.total, tree.fault)
     if tree.root.tag == "sitemapindex":
         return Sitemap(sitemaps=urls, faults=faults)
-    return Sitemap(pages=urls, faults=faults)
+    return Sitemap(pages=urls, faults=faults, lastmods={url: lastmod for url, lastmod in entries if lastmod})
 
 
-def _location(element: Element, _: str | None) -> str:
-    return next((element_text(child) for child in element if child.tag == "loc"), "")
+def read_exact_time(lastmod: str) -> datetime | None:
+    """Return when a page was changed; None if only the day is known."""
+    try:
+        found = datetime.fromisoformat(lastmod)
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_latest_time(lastmod: str) -> datetime | None:
+    """Return the latest moment at which a page can have been changed; None if it is unknown."""
+    try:
+        exact = read_exact_time(lastmod)
+        return exact or datetime.fromisoformat(lastmod).replace(tzinfo=UTC) + _LONGEST_DAY
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_entry(element: Element, _: str | None) -> tuple[str, str]:
+    texts = {child.tag: element_text(child) for child in reversed(element) if child.tag in {"loc", "lastmod"}}
+    return texts.get("loc", ""), texts.get("lastmod", "")
 
 
 def _describe_faults(total: int, fault: str | None) -> tuple[str, ...]:

@@ -31,6 +31,10 @@ class CrawlMark(Struct, kw_only=True):
     """Visited pages that no earlier crawl has visited."""
     indexes: int = 0
     """Sitemaps and feeds read."""
+    began: float = 0.0
+    """When this crawl began, in seconds since 1970."""
+    since: float = 0.0
+    """When the crawl before it began; 0 if that is not known."""
     found: int = 0
     """URLs found by all crawls; gives each page its place."""
     terms: str = ""
@@ -75,13 +79,16 @@ class CrawlMark(Struct, kw_only=True):
         ]
         return [*found, f"{self.more_reports:,} further pages have remarks"] if self.more_reports else found
 
-    def start_or_resume(self, newest: int, terms: str) -> "CrawlMark":
+    def start_or_resume(self, newest: int, terms: str, now: float) -> "CrawlMark":
         """Return this mark to resume its crawl, or a new one. `newest`: the last crawl that visited a page."""
         is_anew = self.terms != terms
         if not self.complete and self.crawl >= newest and not is_anew:
             return self
         crawl = max(self.crawl, newest) + 1
-        return CrawlMark(crawl=crawl, complete=False, found=self.found, terms=terms, is_anew=is_anew)
+        since = self.began if self.crawl >= newest else 0.0
+        return CrawlMark(
+            crawl=crawl, complete=False, began=now, since=since, found=self.found, terms=terms, is_anew=is_anew
+        )
 
     @property
     def summary(self) -> str:
