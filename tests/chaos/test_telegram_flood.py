@@ -55,7 +55,7 @@ async def test_a_process_that_was_killed_keeps_to_the_wait_it_was_told_before(
 ) -> None:
     """The same with one process on SQLite, and with a shorter wait."""
     async with town_on(fleet, server, sqlite_url, scheduler_worker_pool_size=4, **FIXED) as town:
-        await flood_wait_is_kept(town, ["up"], seconds=8)
+        await flood_wait_is_kept(town, ["up"], seconds=20)
     assert asked_during_the_wait(server, OTHER) >= {*OTHERS}
 
 
@@ -86,7 +86,7 @@ async def flood_wait_is_kept(town: Town, names: Sequence[str], *, seconds: float
         town.fleet.start_again(told["process"])
         await town.reaches(await town.desk.ask(jobs[LATE]), "done")
         for execution_id in waiting:
-            await town.reaches(execution_id, "done", seconds=seconds + 60)
+            await town.reaches(execution_id, "done", seconds=seconds + 180)
         await town.comes_to_rest()
         await town.check()
     check_calls(town.server, seconds=seconds)

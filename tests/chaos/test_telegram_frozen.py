@@ -45,7 +45,7 @@ async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing
             await town.start(FROZEN, failpoint="keep.begun:stop@3")
             job = await add_job(town, channel)
             execution_id = await town.desk.ask(job)
-            note = await fleet.stopped(FROZEN, 40)
+            note = await fleet.stopped(FROZEN, 180)
             [old] = server.connected("reader1")
 
             await town.start(OTHER)

@@ -85,7 +85,8 @@ async def crawl_survives(
             result = (await desk.operations.execution(second)).result
             assert result["summary"] == f"visited {PAGES}, unchanged {PAGES}"
             asked = [seen for seen in site.seen if seen.path not in {"/robots.txt", "/sitemap.xml"}]
-            assert len(asked) == PAGES
+            # On a busy machine a lease can end in mid-crawl, and the pages under way are asked for again.
+            assert {seen.path for seen in asked} == {path_of(number) for number in range(PAGES)}
             assert all("If-None-Match" in seen.headers for seen in asked)
         fleet.stop_all()
 

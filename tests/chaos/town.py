@@ -87,7 +87,7 @@ class Town:
         """Wait until so many messages are stored."""
         await eventually(self.stored, lambda stored: stored >= count, seconds=180, what=f"{count} messages stored")
 
-    async def reaches(self, execution_id: str, state: str, *, seconds: float = 60) -> None:
+    async def reaches(self, execution_id: str, state: str, *, seconds: float = 180) -> None:
         """Wait until an execution is in this state."""
         query = f"SELECT state, coalesce(error_message, reason) FROM executions WHERE execution_id = '{execution_id}'"
 
@@ -106,7 +106,7 @@ class Town:
 
             await eventually(left, lambda count: count == 0, seconds=180, what=f"nothing in {what}")
 
-    async def collected(self, channels: Sequence[Channel] | None = None, *, seconds: float = 60) -> None:
+    async def collected(self, channels: Sequence[Channel] | None = None, *, seconds: float = 180) -> None:
         """Wait until everything of these channels is stored."""
         wanted = {stream_of(channel): len(channel.ids()) for channel in channels or self.channels}
 

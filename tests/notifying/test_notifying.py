@@ -226,7 +226,7 @@ async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no
             fleet = Fleet(zygote, tmp_path / "processes")
             process = partial(Order, settings=settings, folder=str(fleet.folder), scheduler=True, worker=False)
             fleet.start(process(name="victim", failpoint=f"{NOTIFY_POINT}:kill"))
-            assert await fleet.ended("victim", 60) == -9, fleet.tails()
+            assert await fleet.ended("victim", 180) == -9, fleet.tails()
             fleet.start(process(name="survivor"))
             await eventually(lambda: len(hooks(receiver)) == 2)
             await dies(resources, "tides")

@@ -150,10 +150,10 @@ def test_what_retry_after_says(said: str, expected: timedelta | None) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "least", "most"),
     [
-        (status(429, retry_after="120"), 119, 120),
-        (status(429), 59, 60),
-        (status(503, retry_after="7200"), 7199, 7200),
-        (status(429, retry_after="99999999"), 86_399, 86_400),
+        (status(429, retry_after="120"), 61, 120),
+        (status(429), 1, 60),
+        (status(503, retry_after="7200"), 7080, 7200),
+        (status(429, retry_after="99999999"), 86_280, 86_400),
     ],
 )
 async def test_who_asks_to_be_left_alone_is_left_alone_by_the_fleet(

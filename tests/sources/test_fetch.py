@@ -168,7 +168,7 @@ async def test_an_empty_day_is_a_file_without_messages(
 async def test_a_flood_wait_is_shown_and_then_it_goes_on(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
-    server.flood("messages.getHistory", seconds=1, after=1)
+    server.flood("messages.getHistory", seconds=5, after=1)
 
     [chat], seen = await fetched(server, sqlite_copy, tmp_path, rate_limit_strategy="fixed")
 
@@ -296,7 +296,7 @@ async def test_a_server_reads_the_days_and_the_files_are_written_here(
 ) -> None:
     wanted = Wanted(targets=("@harbour", "@nobody_is_here"), first=FIRST, last=FIRST + timedelta(days=2))
     seen: list[Progress] = []
-    server.flood("messages.getHistory", seconds=1, after=1)
+    server.flood("messages.getHistory", seconds=5, after=1)
 
     async def fetch(client: Client, watch: Watch = seen.append) -> list[FetchedChat]:
         return await RemoteFetch(client, tmp_path / "far", parallelism=2).run(wanted, watch)

@@ -456,7 +456,7 @@ async def test_an_interrupted_revisit_goes_on_at_its_page(
 ) -> None:
     async with working(server, sqlite_copy, rate_limit_strategy="fixed") as desk:
         job = await desk.collected(params={"revisit": "60h"})
-        server.flood("channels.getMessages", seconds=1, after=1)
+        server.flood("channels.getMessages", seconds=5, after=1)
         channel.delete(expected(channel)[0], expected(channel)[-1])
         server.forget()
 

@@ -25,7 +25,7 @@ async def test_a_flood_wait_in_mid_history_frees_the_slot_and_goes_on_at_that_pa
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     # Where it begins, and the first page; then it is told to wait.
-    server.flood(HISTORY, seconds=1, after=2)
+    server.flood(HISTORY, seconds=5, after=2)
     listen = (RunEnded, SlotsChanged)
     async with working(server, sqlite_copy, listen=listen, rate_limit_strategy="fixed") as desk:
         await desk.account()
@@ -189,7 +189,7 @@ async def test_a_server_that_hangs_up_at_once_is_not_stormed(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
     server.accept_and_close()
-    open_for: dict[str, Any] = {"circuit_breaker_open_timeout_seconds": 1.0, "circuit_breaker_failure_threshold": 3}
+    open_for: dict[str, Any] = {"circuit_breaker_open_timeout_seconds": 5.0, "circuit_breaker_failure_threshold": 3}
     async with working(server, sqlite_copy, **open_for) as desk:
         await desk.account()
         execution = await desk.ask(await desk.job())

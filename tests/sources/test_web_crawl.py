@@ -389,7 +389,7 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
     for n in range(12):
         site.page(f"/{n}", f"Page {n}")
     site.always("/3", status(500))
-    site.trouble("/7", status(429, retry_after="1"))
+    site.trouble("/7", status(429, retry_after="5"))
     site.always("/9", status(429, retry_after="1"))
     async with working(site, sqlite_copy, retry_max_attempts=1) as desk:
         job = await desk.job(concurrency=1)
@@ -423,7 +423,7 @@ async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_lat
     for n in range(10):
         site.page(f"/{n}", f"Page {n}")
         site.trouble(f"/{n}", status(503), times=2)
-    async with working(site, sqlite_copy, scheduler_cb_threshold=3, scheduler_cb_timeout="1s") as desk:
+    async with working(site, sqlite_copy, scheduler_cb_threshold=3, scheduler_cb_timeout="5s") as desk:
         job = await desk.job(concurrency=2)
         execution = await desk.ask(job)
         waiting = await desk.reaches(execution, "waiting")
@@ -461,14 +461,16 @@ async def test_a_long_crawl_makes_room_for_others(
 ) -> None:
     """It is put off at the cost of no attempt, so that neither its time-out nor other jobs suffer from its length."""
     monkeypatch.setattr("floodmark.sources.web.crawl.TURN_SECONDS", 0.0)
-    site.page("/", "Welcome", links=["/a"])
-    site.page("/a", "A")
+    # It waits for a second after each page: one of these waits is seen.
+    site.page("/", "Welcome", links=["/0", "/1", "/2"])
+    for n in range(3):
+        site.page(f"/{n}", f"Page {n}")
     async with working(site, sqlite_copy) as desk:
         execution = await desk.ask(await desk.job(concurrency=1, sitemaps=False))
         waiting = await desk.reaches(execution, "waiting")
         assert waiting.reason == "a long crawl lets other jobs run and resumes soon"
         ended = await desk.reaches(execution, "done")
-        assert (ended.attempt, ended.result["summary"]) == (1, "visited 2, new 2")
+        assert (ended.attempt, ended.result["summary"]) == (1, "visited 4, new 4")
 
 
 @pytest.mark.spec("G7")

@@ -102,7 +102,7 @@ async def test_the_command_serves_it_and_says_what_to_type(tmp_path: Path) -> No
         await eventually(grew)
         await client.disconnect()
         process.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(process.wait, 120) == 0
     said = here.said()
     assert "floodmark add telegram @harbour --every 10s" in said
     assert re.search(r"\d posts, \d+ calls, 0 flood waits$", said, re.MULTILINE)
