@@ -267,6 +267,8 @@ REPAIRED = (
     "floodmark_store_retries_total",
     "floodmark_stale_commits_refused_total",
 )
+# By test_affinity.py, with several workers.
+SHARED = ("floodmark_executions_offered_total",)
 # By test_push.py, with a real gateway.
 PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -426,6 +428,6 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 
 
 def test_no_metric_is_without_a_cause() -> None:
-    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, PUSHED) for name in names]
+    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, PUSHED) for name in names]
     assert len(caused) == len(set(caused)), "each once"
     assert set(caused) == set(CATALOGUE)

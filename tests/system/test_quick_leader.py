@@ -16,7 +16,7 @@ from floodmark.operations.local import LocalOperations
 from floodmark.queue.redis_streams import GROUP, RedisStreamsQueue
 from floodmark.queue.sql import SqlQueue
 from floodmark.scheduler.requeuer import Waker
-from floodmark.store.port import Extended, Leasing, Settled, Settlement
+from floodmark.store.port import Extended, Leasing, Offer, Settled, Settlement
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import AT_ONCE, TTL, Opened, given_executions, given_job, given_queued, settle, take
 from floodmark.wiring.resources import Resources
@@ -40,6 +40,14 @@ class SlowToTell:
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
         return await self._leasing.claim_next(limit, worker=worker, ttl=ttl)
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        offered = await self._leasing.offer(offers, within=within)
+        await self._meanwhile()
+        return offered
+
+    async def claim_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        return await self._leasing.claim_offers(limit, worker=worker, ttl=ttl, within=within)
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         return await self._leasing.extend(leases, ttl=ttl)
@@ -98,6 +106,21 @@ async def snoozed_and_woken(resources: Resources) -> str:
 @pytest.mark.spec("G2", "E7")
 async def test_one_that_is_woken_before_its_entry_is_gone_can_be_taken(resources: Resources, redis: Redis) -> None:
     execution_id = await snoozed_and_woken(resources)
+
+    [lease] = await take(resources)
+
+    assert lease.execution_id == execution_id
+    assert await settle(resources, lease, Done())
+    assert await redis.xlen(NORMAL) == 0
+    assert await redis.hlen(KNOWN) == 0
+
+
+@pytest.mark.spec("G2", "T15")
+async def test_an_offer_that_ends_before_its_entry_is_gone_can_be_taken(resources: Resources, redis: Redis) -> None:
+    worker = slow(resources, waker_of(resources).step)
+    [execution_id] = await given_queued(resources)
+    [lease] = await worker.lease(1, worker="a", ttl=TTL, wait=AT_ONCE)
+    assert await worker.offer([Offer(lease=lease, worker="b")], within=timedelta()) == [True]
 
     [lease] = await take(resources)
 

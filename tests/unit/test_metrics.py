@@ -26,6 +26,7 @@ from floodmark.observability.events import (
     ExecutionSettled,
     ExecutionsFired,
     ExecutionsLeased,
+    ExecutionsOffered,
     ExecutionsRequeued,
     ExecutionsRescued,
     ExecutionStarted,
@@ -92,6 +93,7 @@ HAPPENED: tuple[InternalEvent, ...] = (
     LeaderElectionAttempted(True),
     LeaderChanged(True, "me"),
     ExecutionsRescued(2),
+    ExecutionsOffered(4),
     ExecutionsRequeued(3),
     EventsRelayed(5, 1.25),
     StoreRetried("lease", "locked"),
@@ -200,6 +202,7 @@ def test_what_else_an_operator_needs_is_counted_too(watched: Watched) -> None:
     assert watched.value("floodmark_stale_commits_refused_total") == 1
     assert watched.value("floodmark_outbox_lag_seconds") == 1.25
     assert watched.value("floodmark_executions_rescued_total") == 2
+    assert watched.value("floodmark_executions_offered_total") == 4
     assert watched.value("floodmark_executions_requeued_total") == 3
     assert watched.value("floodmark_store_retries_total", operation="lease") == 1
     assert watched.value("floodmark_step_failures_total", step="pruner") == 1

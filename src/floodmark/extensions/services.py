@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     # Only for type checkers: a program that imports `floodmark.Services` does not need the database driver.
     from redis.asyncio import Redis
 
+    from floodmark.coordination.partition import Partition
     from floodmark.coordination.signals.port import Signals
     from floodmark.observability.events import Events
     from floodmark.outbound.caller import Caller
@@ -46,5 +47,7 @@ class Services(Struct, frozen=True, kw_only=True):
     """Wakes the scheduler and the workers, in every process."""
     process: str
     """The name of this process, unique in the installation."""
+    partition: "Partition"
+    """The workers of the installation, and which of them is preferred for a key."""
     threads: Executor
     """Threads for code that blocks."""

@@ -26,10 +26,11 @@ class State(StrEnum):
 ACTIVE = (State.QUEUED, State.WAITING, State.RUNNING)
 ENDED = (State.DONE, State.DEAD, State.CANCELLED, State.SKIPPED)
 
-# queued -> running is a claim, running -> queued a rescue or a release, running -> waiting a snooze or a retry.
+# queued -> running is a claim, running -> queued a rescue or a release, running -> waiting a snooze, a retry or an
+# offer to another worker, waiting -> running the claim of an offer.
 MOVES: Mapping[State, tuple[State, ...]] = {
     State.QUEUED: (State.RUNNING, State.WAITING, State.CANCELLED),
-    State.WAITING: (State.QUEUED, State.CANCELLED),
+    State.WAITING: (State.QUEUED, State.RUNNING, State.CANCELLED),
     State.RUNNING: (State.DONE, State.WAITING, State.QUEUED, State.DEAD, State.CANCELLED),
     State.DONE: (),
     State.DEAD: (State.QUEUED, State.CANCELLED),
@@ -72,6 +73,8 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """The trace context that it continues, if it is traced."""
     result: Any = None
     """The result of its earlier slices and attempts."""
+    was_offered: bool = False
+    """Whether it was offered to a preferred worker since it was last queued."""
 
 
 class Execution(Struct, frozen=True, kw_only=True):

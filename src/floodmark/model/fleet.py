@@ -16,7 +16,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A process of the fleet, as it last reported itself."""
 
     worker: str
-    role: Annotated[str, Meta(description="`worker` (which may also schedule), `scheduler` or `api`.")]
+    role: Annotated[str, Meta(description="`worker` (which may also schedule), `scheduler`, `api` or `fetch`.")]
     hostname: str
     pid: int
     slots: Annotated[int, Meta(description="Executions it can run at the same time.")]

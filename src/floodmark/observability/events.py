@@ -169,6 +169,12 @@ class ExecutionsGivenUp(InternalEvent, frozen=True, gc=False):
     counts: Mapping[str, int]
 
 
+class ExecutionsOffered(InternalEvent, frozen=True, gc=False):
+    """This worker offered executions to the workers that are preferred for them."""
+
+    count: int
+
+
 class ExecutionsRequeued(InternalEvent, frozen=True, gc=False):
     """Executions that the queue had lost were put again."""
 

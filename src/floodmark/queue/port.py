@@ -6,7 +6,7 @@ from typing import Protocol
 
 from floodmark.model.execution import Lease, Queued
 from floodmark.model.job import Priority
-from floodmark.store.port import Extended, Settlement
+from floodmark.store.port import Extended, Offer, Settlement
 
 
 class Publisher(Protocol):
@@ -39,6 +39,17 @@ class Consumer(Protocol):
         Each step of priority is worth one QUEUE_PATIENCE of waiting, so no execution starves. Waits up to `wait` for
         an execution; returns an empty list if there is none.
         """
+        ...
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Give leases up for preferred workers, which may lease them `within` this time; after that, any worker may.
+
+        False for each lease that has passed to another worker or is to be cancelled: it is not offered.
+        """
+        ...
+
+    async def lease_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Lease up to `limit` executions that are offered to `worker`."""
         ...
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:

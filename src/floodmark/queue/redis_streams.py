@@ -32,7 +32,7 @@ from floodmark.observability.events import (
 )
 from floodmark.process.failpoints import failpoint
 from floodmark.rules.rank import rank_delays
-from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.store.port import Extended, Leasing, Offer, Settlement
 
 from .port import Queue
 
@@ -128,6 +128,21 @@ class RedisStreamsQueue:
         await self._acknowledge({i: entry for i, entry in entries.items() if i not in held})
         self._events.emit(ExecutionsLeased(Counter(lease.job.priority for lease in leases)))
         return leases
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Offer executions in the store, which knows who may claim them; then delete their entries."""
+        offered = await self._fallback.offer(offers, within=within)
+        entries = {}
+        for offer, is_offered in zip(offers, offered, strict=True):
+            entry = self._entries.pop(_key(offer.lease), None) if is_offered else None
+            if entry is not None:
+                entries[offer.lease.execution_id] = entry
+        await self._acknowledge(entries)
+        return offered
+
+    async def lease_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Claim executions that are offered to `worker`. They have no entries."""
+        return await self._fallback.lease_offers(limit, worker=worker, ttl=ttl, within=within)
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         """Extend the leases by `ttl`, in the store and in the group's list of pending entries."""

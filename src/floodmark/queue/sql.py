@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.model.execution import Lease, Queued, State
 from floodmark.model.job import Priority
-from floodmark.observability.events import Events, ExecutionsEnqueued, ExecutionsLeased
+from floodmark.observability.events import Events, ExecutionsEnqueued, ExecutionsLeased, ExecutionsOffered
 from floodmark.process.failpoints import failpoint
 from floodmark.store.database import Database
-from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.store.port import Extended, Leasing, Offer, Settlement
 from floodmark.store.tables import job_executions
 
 _POLL = timedelta(seconds=1)
@@ -53,6 +53,21 @@ class SqlQueue:
         if not leases and wait:
             await self._bell.wait(min(wait, _POLL))
             leases = await self._leasing.claim_next(limit, worker=worker, ttl=ttl)
+        if leases:
+            self._events.emit(ExecutionsLeased(Counter(lease.job.priority for lease in leases)))
+        return leases
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Offer executions in the store, and wake the workers."""
+        offered = await self._leasing.offer(offers, within=within)
+        if any(offered):
+            await self._signals.notify(Topic.OFFERS)
+            self._events.emit(ExecutionsOffered(sum(offered)))
+        return offered
+
+    async def lease_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Claim executions that are offered to `worker`."""
+        leases = await self._leasing.claim_offers(limit, worker=worker, ttl=ttl, within=within)
         if leases:
             self._events.emit(ExecutionsLeased(Counter(lease.job.priority for lease in leases)))
         return leases

@@ -36,7 +36,7 @@ from floodmark.sinks.files import Artifacts, path_of
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.plans import parse_mark
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
-from floodmark.store.port import Extended, Leasing, Settlement
+from floodmark.store.port import Extended, Leasing, Offer, Settlement
 from floodmark.wiring.resources import Resources
 from floodmark.wiring.write_check import WriteCheck, is_disk_full
 
@@ -211,7 +211,7 @@ class Fetch:
             "shutdown_grace": min(resources.settings.shutdown_grace, _GRACE),
         }
         settings = resources.settings.model_copy(update=changes)
-        role = WorkerRole(replace(resources, settings=settings), self._sources)
+        role = WorkerRole(replace(resources, settings=settings), self._sources, name="fetch")
         listeners = [
             resources.events.listen(BatchKept, self._count),
             resources.events.listen(ExecutionSettled, self._ring),
@@ -464,6 +464,14 @@ class _OwnQueue:
         for execution_id in ids:
             del self._ids[execution_id]
         return await self._leasing.claim(ids, worker=worker, ttl=ttl) if ids else []
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Keep all leases: this process runs its executions itself."""
+        return [False] * len(offers)
+
+    async def lease_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Return nothing: nothing is offered to this process."""
+        return []
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         """Extend the leases by `ttl`."""

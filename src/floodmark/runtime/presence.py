@@ -46,7 +46,7 @@ class Presence:
             pid=os.getpid(),
             slots=0 if worker is None else worker.slots,
             busy=0 if worker is None else worker.busy,
-            draining=worker is not None and worker.is_draining,
+            draining=worker is not None and worker.is_leaving,
             ttl=self._ttl,
             lock_file=None if lock is None else lock.file,
             lock_key=None if lock is None else lock.key,

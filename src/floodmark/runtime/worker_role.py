@@ -11,7 +11,9 @@ from floodmark.rules.breaker import BreakerState
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Source
+from floodmark.store.fleet import WORKER
 from floodmark.wiring.resources import Resources
+from floodmark.worker.affinity import Affinity
 from floodmark.worker.executor import Executor
 from floodmark.worker.polls import Polls
 from floodmark.worker.worker import Worker
@@ -25,7 +27,7 @@ _MOST_BREAKERS = 100
 class WorkerRole:
     """Runs executions until stopped; then finishes or hands back what it holds, within the grace time."""
 
-    def __init__(self, resources: Resources, sources: Mapping[str, Source]) -> None:
+    def __init__(self, resources: Resources, sources: Mapping[str, Source], *, name: str = WORKER) -> None:
         settings, signals = resources.settings, resources.signals
         self._events, self._caller, self._grace = resources.events, resources.caller, settings.shutdown_grace
         self._fleet, self._breakers = resources.repositories.fleet, resources.repositories.breakers
@@ -33,6 +35,9 @@ class WorkerRole:
         retries = Retries(base=settings.execution_retry_base, longest=settings.execution_retry_max)
         sink = SqlSink(resources.keeping, resources.events, resources.clock, resources.tracing)
         polls = Polls(resources.spending, resources.clock, resources.events)
+        self._signals, self._partition = signals, resources.partition
+        # Only workers that lease from the queue share its executions.
+        self._has_affinity = name == WORKER and bool(settings.execution_affinity)
         self.worker = Worker(
             resources.queue,
             Executor(sources, sink, retries, self._leaving, polls),
@@ -42,12 +47,13 @@ class WorkerRole:
             batch=settings.scheduler_queue_batch_size,
             ttl=settings.execution_lease,
             tracing=resources.tracing,
+            affinity=self._affinity(resources, sources) if self._has_affinity else None,
         )
         self._presence = Presence(
             self._fleet,
             settings,
             name=resources.name,
-            role="worker",
+            role=name,
             interval=_PRESENCE,
             lock=resources.lock,
             worker=self.worker,
@@ -63,6 +69,26 @@ class WorkerRole:
         """Show the process to others, before it holds anything."""
         await self._presence.announce(self._events)
         await attempt(self._load_open_breakers(), self._events)
+        if self._has_affinity:
+            await attempt(self._join(), self._events)
+
+    async def _join(self) -> None:
+        """Learn which workers share the work, and let them know about this one at once."""
+        await self._update_partition()
+        await self._signals.notify(Topic.WORKERS)
+
+    async def _update_partition(self) -> None:
+        self._partition.update(await self._fleet.available())
+
+    def _affinity(self, resources: Resources, sources: Mapping[str, Source]) -> Affinity:
+        return Affinity(
+            resources.queue,
+            sources,
+            resources.partition,
+            resources.events,
+            bell=resources.signals.bell(Topic.OFFERS),
+            within=resources.settings.execution_affinity,
+        )
 
     async def _load_open_breakers(self) -> None:
         """Show the breakers that are not closed, which would otherwise be shown as closed until their first call."""
@@ -100,13 +126,14 @@ class WorkerRole:
     async def _obey(self) -> None:
         """Drain or resume on request. Otherwise write nothing: on SQLite any write wakes the other processes."""
         is_draining = await self._fleet.is_draining()
-        if is_draining == self.worker.is_draining:
-            return
-        if is_draining:
-            self.worker.drain()
-        else:
-            self.worker.resume()
-        await self._presence.renew()
+        if is_draining != self.worker.is_draining:
+            if is_draining:
+                self.worker.drain()
+            else:
+                self.worker.resume()
+            await self._presence.renew()
+        if self._has_affinity:
+            await self._update_partition()
 
     async def _renew(self) -> None:
         await self._presence.renew()

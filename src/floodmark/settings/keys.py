@@ -270,6 +270,11 @@ class Settings(BaseModel):
         description="Time to finish executions after SIGTERM; then they are released, and the process ends at"
         " most 5 s later.",
     )
+    execution_affinity: DurationOrNone = Field(
+        default=timedelta(seconds=2),
+        description="Time for which an execution is left to the worker that is preferred for it, such as the one that"
+        " has the Telegram session of its account open; then any worker takes it. 0: any worker takes it at once.",
+    )
     queue_patience: Duration = Field(
         default=timedelta(seconds=30), description="Waiting time that one step of priority is worth."
     )

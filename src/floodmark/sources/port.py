@@ -1,7 +1,7 @@
 """The port of sources. A source only reads; it knows nothing of queues, retries or databases."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.execution import Lease
 from floodmark.model.notes import add_note
 from floodmark.model.spec import JobSpec
 
@@ -92,6 +93,22 @@ class NamesParams(Protocol):
 
     def param_names(self, target: str) -> frozenset[str] | None:
         """Return the known names; None if any name is accepted."""
+        ...
+
+
+@runtime_checkable
+class PrefersWorkers(Protocol):
+    """A source whose runs are cheaper in a certain process, such as the one that has a session open.
+
+    An execution that another worker has leased is offered to the preferred worker for EXECUTION_AFFINITY. If it does
+    not take it, any worker does: a preference never decides whether a run is possible.
+    """
+
+    async def preferred_workers(self, leases: Sequence[Lease]) -> Sequence[str | None]:
+        """Return the preferred worker of each lease; None if any will do. Called once for a batch of leases.
+
+        `Services.partition` says which worker is preferred for a key such as an account.
+        """
         ...
 
 

@@ -13,6 +13,8 @@ from .job_checks import check_json
 from .repository import Repository
 from .tables import facts, workers
 
+# The role of a process that leases executions from the queue.
+WORKER = "worker"
 _DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation"
 
 
@@ -70,6 +72,12 @@ class FleetRepository(Repository):
         columns = [workers.c[name] for name in WorkerInfo.__struct_fields__ if name != "alive"]
         query = select(*columns, alive).order_by(alive.desc(), workers.c.started_at, workers.c.worker)
         return [WorkerInfo(**{**row, "alive": bool(row["alive"])}) for row in await self._database.fetch(query)]
+
+    async def available(self) -> list[str]:
+        """Return the names of the workers that lease executions."""
+        is_alive = workers.c.seen_until >= self._now()
+        query = select(workers.c.worker).where(workers.c.role == WORKER, is_alive, workers.c.draining.is_(False))
+        return [str(row["worker"]) for row in await self._database.fetch(query)]
 
     async def get_fact(self, name: str) -> Any:
         """Return the fact of this name, if any."""

@@ -115,8 +115,15 @@ class Extended(Struct, frozen=True, kw_only=True, gc=False):
     cancelled: dict[str, str]
 
 
+class Offer(Struct, frozen=True, kw_only=True, gc=False):
+    """A lease that this worker gives up for the preferred worker."""
+
+    lease: Lease
+    worker: str
+
+
 class Leasing(Protocol):
-    """The worker's part of the store: leases and outcomes."""
+    """The worker's part of the store: leases, offers and outcomes."""
 
     async def prepare(self) -> None:
         """Connect and plan statements, so that the first claim is as fast as any other. Changes nothing."""
@@ -128,6 +135,18 @@ class Leasing(Protocol):
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
         """The same for the first `limit` executions in line."""
+        ...
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """running -> waiting: only the named worker may claim it `within` this time, then any worker.
+
+        Costs no attempt. False for each lease that has passed to another worker or is to be cancelled: it stays as it
+        is.
+        """
+        ...
+
+    async def claim_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """waiting -> running for executions that are offered to `worker`; those that may not start stay."""
         ...
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:

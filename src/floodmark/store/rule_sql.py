@@ -54,6 +54,10 @@ def postgres_rank(now: str, *, delays: str, priority: str = "e.priority") -> str
     return f"{now} + ({delays}::interval[])[{priority}]"
 
 
+# Whether an execution that does not run was offered since it was last queued: it has a worker, but no lease of it.
+WAS_OFFERED = "e.worker IS NOT NULL AND e.fence IS NULL"
+
+
 def holds_pause(paused: str, trigger: str) -> str:
     """Return the condition `starting.holds_pause`."""
     return f"({paused} AND {trigger} <> {quote(FORCED)})"

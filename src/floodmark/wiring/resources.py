@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from floodmark.coordination.leases.port import Leases
 from floodmark.coordination.leases.sql import SqlLeases
+from floodmark.coordination.partition import Partition
 from floodmark.coordination.signals.local import LocalSignals
 from floodmark.coordination.signals.port import Signals
 from floodmark.errors import Unreachable
@@ -92,6 +93,8 @@ class Resources(Struct, frozen=True, kw_only=True):
     caller: Caller
     http: Http
     polite: PoliteHttp
+    partition: Partition
+    """The share of this process among the workers of the installation."""
     lock: ProcessLock
     """Held by a process with a role, so that others can see that it is alive."""
     tracing: Tracing | None = None
@@ -377,6 +380,7 @@ def _wire(
         caller=caller,
         http=http,
         polite=polite,
+        partition=Partition(name),
         lock=lock,
         validation=validation,
     )

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from floodmark.coordination.partition import Partition
 from floodmark.coordination.signals.local import LocalSignals
 from floodmark.extensions.services import Services
 from floodmark.model.clock import SystemClock
@@ -43,6 +44,7 @@ def services_for(resources: Resources, name: str, threads: Executor | None = Non
         redis=resources.redis,
         signals=resources.signals,
         process=resources.name,
+        partition=resources.partition,
         threads=threads or DaemonThreads(1),
     )
 
@@ -52,7 +54,7 @@ async def unconnected_services(settings: Settings) -> AsyncIterator[Callable[[st
     """Make services for a command that needs no database; the database is opened at its first use."""
     events, clock, threads = Events(), SystemClock(), DaemonThreads(1)
     unopened = _UnopenedDatabase(settings.database_url, events)
-    database = cast(Database, unopened)
+    database, name_of_process = cast(Database, unopened), new_name(settings)
     caller = Caller(Limits(database, clock), Breakers(database, clock), call_policy(settings), clock, events)
     async with http_of(settings, events) as http:
 
@@ -69,7 +71,8 @@ async def unconnected_services(settings: Settings) -> AsyncIterator[Callable[[st
                 database=database,
                 redis=None,
                 signals=LocalSignals(),
-                process=new_name(settings),
+                process=name_of_process,
+                partition=Partition(name_of_process),
                 threads=threads,
             )
 

@@ -24,9 +24,12 @@ from floodmark.rules.backoff import backoff
 from floodmark.rules.outcomes import state_of
 from floodmark.store.port import Settlement
 
+from .affinity import Affinity
 from .executor import Executor, Interrupt
 
 _WAIT = timedelta(seconds=1)
+# Offers are announced; this only covers a lost signal.
+_WAIT_FOR_OFFERS = timedelta(seconds=30)
 # After a failure of the queue or the store.
 _PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.4), timedelta(seconds=5)
 # Fetch leases ahead only if they will start within this time; otherwise another worker should have them.
@@ -48,8 +51,10 @@ class Worker:
         batch: int,
         ttl: timedelta,
         tracing: Tracing | None = None,
+        affinity: Affinity | None = None,
     ) -> None:
         self._queue, self._executor, self._events, self._tracing = queue, executor, events, tracing
+        self._affinity = affinity
         self.name, self.slots, self._batch, self._ttl = name, slots, batch, ttl
         self._ready: deque[tuple[Lease, Interrupt]] = deque()
         self._held: dict[str, tuple[Lease, Interrupt]] = {}
@@ -63,6 +68,11 @@ class Worker:
         self._is_flowing = False
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it leases no more executions, because it drains or stops."""
+        return self.is_draining or self._stopping
+
+    @property
     def busy(self) -> int:
         """The number of slots that are running an execution."""
         return self._busy
@@ -72,7 +82,7 @@ class Worker:
         slots = [asyncio.create_task(self._slot(), name=f"slot-{n}") for n in range(self.slots)]
         settling = asyncio.create_task(self._settle_all(), name="settling")
         try:
-            await self._fetch_leases()
+            await asyncio.gather(self._fetch_leases(), self._fetch_offers())
             self._work.set()
             await asyncio.gather(*slots)
             # Not before: the last call of `lease` may have returned executions after `stop`.
@@ -103,6 +113,8 @@ class Worker:
         self._stopping = True
         self._release(len(self._ready))
         self._room.set()
+        if self._affinity is not None:
+            self._affinity.bell.ring()
 
     def hand_back(self) -> None:
         """End all running executions after the grace period; other workers continue from their watermarks."""
@@ -149,10 +161,33 @@ class Worker:
             if leases:
                 failpoint("lease.claimed")
             self._is_flowing = len(leases) == self._batch
+            if self._affinity is not None:
+                leases = await self._affinity.offer(leases)
             self._accept(leases)
-            self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
             # Start these executions before asking for more.
             await asyncio.sleep(0)
+
+    async def _fetch_offers(self) -> None:
+        """Lease the executions that other workers offer to this one, while it has room for them."""
+        affinity = self._affinity
+        while affinity is not None and not self._stopping:
+            await affinity.bell.wait(_WAIT_FOR_OFFERS)
+            while self._count_space() < 1 and not self.is_leaving:
+                self._room.clear()
+                await self._room.wait()
+            if self.is_leaving:
+                continue
+            limit = min(self._count_space(), self._batch)
+            try:
+                leases = await affinity.take(limit, ttl=self._ttl)
+            except Exception as error:  # noqa: BLE001 - other workers take them; it is reported
+                self._events.emit(StepFailed(step="affinity", error=f"{type(error).__name__}: {error}"))
+                continue
+            if leases:
+                self._accept(leases)
+            if len(leases) == limit:
+                # There may be more.
+                affinity.bell.ring()
 
     def _accept(self, leases: list[Lease]) -> None:
         if self._tracing is not None:
@@ -167,6 +202,7 @@ class Worker:
             # Leased by a call that began before we were stopped or drained.
             self._release(len(leases))
         self._work.set()
+        self._events.emit(SlotsChanged(self.slots, self._busy + min(len(leases), self.slots - self._busy)))
 
     def _release(self, newest: int) -> None:
         for _ in range(newest):
@@ -174,15 +210,19 @@ class Worker:
             self._close(lease, Released(), 0.0)
 
     def _count_room(self) -> int:
-        """Return how many executions to lease: for free slots, and for slots that will be free very soon."""
+        """Return how many executions to lease now."""
+        space = self._count_space()
+        # While executions are ready to start, prefer a full batch a little later to a small one now.
+        return 0 if self._ready and space < self._batch else min(space, self._batch)
+
+    def _count_space(self) -> int:
+        """Return the number of slots that are free or will be free very soon."""
         now = time.monotonic()
         if now - self._pace_since > _AHEAD_SECONDS:
             self._pace = self._started / (now - self._pace_since) * _AHEAD_SECONDS
             self._started, self._pace_since = 0, now
         ahead = min(2 * self._batch, max(int(self._pace), self._started))
-        room = self.slots + ahead - len(self._ready) - self._busy
-        # While executions are ready to start, prefer a full batch a little later to a small one now.
-        return 0 if self._ready and room < self._batch else min(room, self._batch)
+        return self.slots + ahead - len(self._ready) - self._busy
 
     async def _slot(self) -> None:
         while True:

@@ -15,6 +15,7 @@ class Topic(StrEnum):
     QUEUE = "queue"
     CANCEL = "cancel"
     WORKERS = "workers"
+    OFFERS = "offers"
 
 
 class Signals(Protocol):

@@ -14,6 +14,7 @@ from floodmark.observability.events import (
     ExecutionsFired,
     ExecutionsGivenUp,
     ExecutionsLeased,
+    ExecutionsOffered,
     ExecutionsRequeued,
     ExecutionsRescued,
     ExecutionStarted,
@@ -68,6 +69,7 @@ class SchedulingMetrics:
         events.listen(BatchRefused, lambda _: self._refused.inc())
         events.listen(ExecutionsRescued, lambda e: self._rescued.inc(e.count))
         events.listen(ExecutionsGivenUp, self._count_dead)
+        events.listen(ExecutionsOffered, lambda e: self._offered.inc(e.count))
         events.listen(ExecutionsRequeued, lambda e: self._requeued.inc(e.count))
         events.listen(StoreRetried, lambda e: self._store_retries.child(e.operation).inc())
         events.listen(StepFailed, lambda e: self._step_failures.child(e.step).inc())
@@ -111,6 +113,7 @@ class SchedulingMetrics:
         self._leases_lost = make.counter("floodmark_lease_lost_total")
         self._refused = make.counter("floodmark_stale_commits_refused_total")
         self._rescued = make.counter("floodmark_executions_rescued_total")
+        self._offered = make.counter("floodmark_executions_offered_total")
         self._requeued = make.counter("floodmark_executions_requeued_total")
         self._store_retries = make.counters("floodmark_store_retries_total")
         self._step_failures = make.counters("floodmark_step_failures_total")

@@ -17,26 +17,33 @@ _UNKNOWN = ChannelKnowledge(channels=0, is_known=False)
 
 
 class AccountLoad(Struct, frozen=True, kw_only=True):
-    """The load of the accounts in this process: runs per account, their maximum, and accounts in a flood wait."""
+    """The load of the accounts in this process: runs per account, their maximum, and accounts in a flood wait.
 
-    holder: str
+    Without a `holder` it does not matter in which process a session is open. `foreign` are the accounts for which
+    another worker is preferred.
+    """
+
+    holder: str | None
     runs: Mapping[str, int] = field(default_factory=dict)
     max_runs: int = 1
     waiting: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
 
 def choose_account(rows: Sequence[AccountRow], known: Mapping[str, ChannelKnowledge], load: AccountLoad) -> AccountRow:
     """Return the account to use: one that knows the channel before any that would have to look it up.
 
     Next, prefer an account that may be called now, then one whose session is open here or nowhere. Among accounts that
-    do not know the channel, the one with the fewest channels is chosen, so that they share the work.
+    do not know the channel, prefer those of this worker, and of these the one with the fewest channels, so that they
+    share the work.
     """
 
     def order(row: AccountRow) -> tuple[object, ...]:
         knowledge, runs = known.get(row.name, _UNKNOWN), load.runs.get(row.name, 0)
-        is_elsewhere = row.holder is not None and row.holder != load.holder
+        is_elsewhere = None not in (row.holder, load.holder) and row.holder != load.holder
+        is_foreign = row.name in load.foreign
         busy = (is_elsewhere, runs >= load.max_runs, row.holder is None)
-        share = busy if knowledge.is_known else (knowledge.channels + runs, *busy)
+        share = (*busy, is_foreign) if knowledge.is_known else (is_foreign, knowledge.channels + runs, *busy)
         return (not knowledge.is_known, row.name in load.waiting, *share, row.name)
 
     return min(rows, key=order)

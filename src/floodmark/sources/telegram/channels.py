@@ -4,11 +4,11 @@ Looking up names is what causes flood waits, so each name is looked up once. An 
 account that got it.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, delete, func, select, update
+from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
 
 from floodmark.model.clock import Clock
 from floodmark.store.database import Database
@@ -17,6 +17,9 @@ from floodmark.store.dialects import chunks, insert_into, present
 from .tables import telegram_channels
 
 _CELL = telegram_channels.c
+
+# A channel by its id or, as long as that is unknown, by its name in lower case.
+ChannelReference = int | str
 
 
 class KnownChannel(Struct, frozen=True, kw_only=True):
@@ -64,6 +67,27 @@ class Channels:
         async with self._database.reading() as connection:
             rows = await connection.execute(query)
             return {name: ChannelKnowledge(channels=count, is_known=bool(known)) for name, count, known in rows}
+
+    async def readers(self, channels: Collection[ChannelReference]) -> Mapping[ChannelReference, Collection[str]]:
+        """Return the accounts that know each of these channels."""
+        name = func.lower(_CELL.username)
+        is_one = or_(
+            _CELL.channel_id.in_([channel for channel in channels if isinstance(channel, int)]),
+            name.in_([channel for channel in channels if isinstance(channel, str)]),
+        )
+        async with self._database.reading() as connection:
+            rows = await connection.execute(select(_CELL.account, _CELL.channel_id, name).where(is_one))
+            found = defaultdict[ChannelReference, set[str]](set)
+            for account, *references in rows:
+                for reference in references:
+                    found[reference].add(account)
+        return found
+
+    async def counts(self) -> Counter[str]:
+        """Return the number of channels that each account knows."""
+        query = select(_CELL.account, func.count()).group_by(_CELL.account)
+        async with self._database.reading() as connection:
+            return Counter({row[0]: row[1] for row in await connection.execute(query)})
 
     async def last_name(self, channel_id: int) -> str | None:
         """Return the name under which any account last saw a channel, including lost and removed accounts."""

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from floodmark.coordination.partition import Partition
 from floodmark.extensions.services import Services
 from floodmark.model.clock import Clock
 from floodmark.observability.events import Events
@@ -27,6 +28,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     updates: PushedUpdates
     holder: str
     """The name of this process, which holds the leases of its sessions."""
+    partition: Partition
 
     @classmethod
     def of(cls, services: Services) -> "TelegramServices":
@@ -42,4 +44,5 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
             events=events,
             updates=PushedUpdates(channels, Hints(database, clock), services.signals, events),
             holder=services.process,
+            partition=services.partition,
         )

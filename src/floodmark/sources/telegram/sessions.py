@@ -8,7 +8,7 @@ process asks for them, because Telegram pushes updates only to connected account
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from contextvars import Context
 from datetime import timedelta
@@ -205,6 +205,8 @@ class _AccountUse:
         self.line = WaitingLine()
         self.timer: asyncio.TimerHandle | None = None
         self.is_checked = False
+        self.leave_at = 0.0
+        """From then on the session is closed when it is idle, if another worker is preferred for it."""
 
     def cancel_timer(self) -> None:
         """Keep the idle session open."""
@@ -220,14 +222,18 @@ class Sessions:
         self._services, self._ttl, self._linger, self._max_runs = services, ttl, linger, max_runs
         self._uses: dict[str, _AccountUse] = {}
         self._checks: set[asyncio.Task[None]] = set()
+        services.partition.listen(self._give_up_foreign)
 
-    async def load(self, names: Iterable[str]) -> AccountLoad:
+    async def load(self, names: Collection[str]) -> AccountLoad:
         """Return the load of these accounts."""
         calls = self._services.calls
         waiting = frozenset([name for name in names if await calls.wait_of(scope_of(name), HISTORY) is not None])
         # Counted last: other runs may have chosen an account during the queries.
         runs = {name: use.runs for name, use in self._uses.items()}
-        return AccountLoad(holder=self._services.holder, runs=runs, max_runs=self._max_runs, waiting=waiting)
+        foreign = frozenset(name for name in names if not self._is_mine(name))
+        return AccountLoad(
+            holder=self._services.holder, runs=runs, max_runs=self._max_runs, waiting=waiting, foreign=foreign
+        )
 
     @asynccontextmanager
     async def borrow(self, name: str) -> AsyncIterator[Session]:
@@ -256,6 +262,21 @@ class Sessions:
         if self._checks:
             await asyncio.wait(self._checks)
 
+    def _is_mine(self, name: str) -> bool:
+        return self._services.partition.is_mine(scope_of(name))
+
+    def _give_up_foreign(self) -> None:
+        """Close the sessions that other workers should have now: idle ones at once, the others after their last run."""
+        for name, use in self._uses.items():
+            if use.session is not None and not self._is_mine(name):
+                use.leave_at = 0.0
+                if not use.runs and not use.is_checked:
+                    use.cancel_timer()
+                    self._check_soon(name, use)
+
+    def _is_overdue(self, name: str, use: _AccountUse) -> bool:
+        return time.monotonic() >= use.leave_at and not self._is_mine(name)
+
     async def _session(self, name: str, use: _AccountUse) -> Session:
         async with use.lock:
             if use.session is not None and use.session.is_lost:
@@ -263,6 +284,8 @@ class Sessions:
             if use.session is None:
                 use.session = await self._open(name, use)
                 use.session.on_disconnect = partial(self._start_timer, name, use, _RECONNECT_SECONDS)
+                # Opened here because the preferred worker was busy, it would otherwise stay as long as it is used.
+                use.leave_at = time.monotonic() + self._linger.total_seconds()
             return use.session
 
     async def _open(self, name: str, use: _AccountUse) -> Session:
@@ -315,7 +338,7 @@ class Sessions:
     async def _leave(self, name: str, use: _AccountUse) -> None:
         if use.runs or use.session is None:
             return
-        if use.session.is_lost or not self._linger:
+        if use.session.is_lost or self._is_overdue(name, use) or not self._linger:
             await self._close(name, use)
         else:
             self._start_timer(name, use, self._linger.total_seconds())
@@ -333,10 +356,10 @@ class Sessions:
         task.add_done_callback(self._checks.discard)
 
     async def _check_idle(self, name: str, use: _AccountUse) -> None:
-        """Close an idle session, unless updates are pushed to it and no other process asks for it."""
+        """Close an idle session, unless updates are pushed to it and no other process asks for it or should have it."""
         session = use.session
         try:
-            stays = session is not None and session.is_listening and await self._is_free_to_listen(name)
+            stays = session is not None and session.is_listening and await self._is_free_to_listen(name, use)
             if session is not None and stays:
                 await session.resume_listening()
         except Exception as error:  # noqa: BLE001 - logged; the next check tries again
@@ -349,10 +372,11 @@ class Sessions:
         elif use.session is session:
             self._start_timer(name, use, self._linger.total_seconds())
 
-    async def _is_free_to_listen(self, name: str) -> bool:
+    async def _is_free_to_listen(self, name: str, use: _AccountUse) -> bool:
         services = self._services
-        is_wanted = await services.updates.are_wanted()
-        return is_wanted and not await services.accounts.is_requested(name, holder=services.holder)
+        if self._is_overdue(name, use) or not await services.updates.are_wanted():
+            return False
+        return not await services.accounts.is_requested(name, holder=services.holder)
 
     async def _close(self, name: str, use: _AccountUse, *, even_if_used: bool = False) -> None:
         async with use.lock:

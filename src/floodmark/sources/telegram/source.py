@@ -14,6 +14,7 @@ from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, Slo
 from floodmark.extensions.services import Services
 from floodmark.model.accounts import AccountRow
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.execution import Lease
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
 from floodmark.rules.starting import FORCED
@@ -23,6 +24,7 @@ from floodmark.sources.port import Context, Target
 from .account_choice import choose_account
 from .accounts import NO_ACCOUNT
 from .hints import HOW_TO_ADD, relogin_hint
+from .placement import Placement
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
@@ -97,6 +99,12 @@ class TelegramSource:
     def complete(self, spec: JobSpec) -> JobSpec:
         """Return the job with its channel in canonical form, and with the schedule of the settings if it has none."""
         return complete_job(spec, default=default_schedule(self._settings))
+
+    async def preferred_workers(self, leases: Sequence[Lease]) -> Sequence[str | None]:
+        """Return the workers that have, or should have, the sessions of the accounts that will be used."""
+        if self._services is None or self._sessions is None:
+            return [None] * len(leases)
+        return await Placement(self._services, self._sessions).workers_of(leases)
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Yield the posts of a channel, oldest first, page by page."""

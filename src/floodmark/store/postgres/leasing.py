@@ -15,16 +15,25 @@ from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Snooze
 from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
 from floodmark.rules.rank import rank_delays, waited
-from floodmark.rules.starting import JOB_DELETED, OBSTACLES
+from floodmark.rules.starting import JOB_DELETED, OBSTACLES, OFFERED
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
-from floodmark.store.port import Extended, Settled, Settlement
+from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import WORK_SELECT, decode_columns, work_from_row
-from floodmark.store.rule_sql import STREAM, choose, fill_text, holds_pause, list_states, postgres_rank, quote
+from floodmark.store.rule_sql import (
+    STREAM,
+    WAS_OFFERED,
+    choose,
+    fill_text,
+    holds_pause,
+    list_states,
+    postgres_rank,
+    quote,
+)
 from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 
-_EXECUTION_COLUMNS = 11
+_EXECUTION_COLUMNS = 12
 
 _MAY_START = f"""NOT {holds_pause("j.paused", "e.trigger")}
        AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())"""
@@ -39,20 +48,24 @@ WITH {{startable}}, taken AS (
     RETURNING w.holder, w.fence, w.value
 ), claimed AS (
     UPDATE executions e
-       SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $2, reason = NULL, hold = NULL,
-           not_before = NULL, started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
-      FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = 'queued'
+       SET state = 'running', attempt = e.attempt + 1, fence = t.fence, worker = $2, hold = NULL, not_before = NULL,
+           -- An offer is recognised by its reason below: only new values can be returned.
+           reason = CASE WHEN {WAS_OFFERED} THEN e.reason END,
+           started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
+      FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = {{state}}
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, e.traceparent,
-              e.result, t.value, EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
+              e.result, e.reason IS NOT NULL AS was_offered, t.value,
+              EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
               EXTRACT(EPOCH FROM clock_timestamp() - e.created_at)::float8 AS age
 )
 SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
        claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
-       claimed.result,
+       claimed.result, claimed.was_offered,
        {WORK_SELECT}
   FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
 """
 _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream, s.queue_rank"}
+_QUEUED = {"state": "'queued'"}
 # Also returns candidates that could not start: they must be parked, or they would stay first in line for ever.
 _CLAIM_NEXT = _CLAIM.format(
     startable=f"""candidate AS MATERIALIZED (
@@ -63,6 +76,7 @@ _CLAIM_NEXT = _CLAIM.format(
       FROM candidate e JOIN jobs j USING (job_id) WHERE {_MAY_START}
 )""",
     **_SEVERAL,
+    **_QUEUED,
     found="c.execution_id",
     origin="candidate c LEFT JOIN claimed USING (execution_id)",
     order="ORDER BY c.queue_rank",
@@ -74,9 +88,39 @@ _NAMED = f"""startable AS MATERIALIZED (
        FOR UPDATE OF e SKIP LOCKED
 )"""
 _FOUND = {"found": "claimed.execution_id", "origin": "claimed", "order": ""}
-_CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERAL, **_FOUND)
+_CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERAL, **_QUEUED, **_FOUND)
 # The usual claim of an idle worker: without sorting it is a tenth faster.
-_CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_FOUND)
+_CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_QUEUED, **_FOUND)
+# Offers end soon, so the index of waiting executions leads to few rows.
+_CLAIM_OFFERS = _CLAIM.format(
+    startable=f"""startable AS MATERIALIZED (
+    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j USING (job_id)
+     WHERE e.state = 'waiting' AND e.not_before > statement_timestamp()
+       AND e.not_before <= statement_timestamp() + $4::interval
+       AND e.hold IS NULL AND e.worker = $2 AND {WAS_OFFERED} AND {_MAY_START}
+     ORDER BY e.not_before LIMIT $3 FOR UPDATE OF e SKIP LOCKED
+)""",
+    **_SEVERAL,
+    state="'waiting'",
+    **_FOUND,
+)
+
+_OFFER = f"""
+WITH o AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS o(execution_id, fence, stream, worker)
+), offered AS (
+    UPDATE executions e
+       SET state = 'waiting', attempt = e.attempt - 1, worker = o.worker, fence = NULL, lease_until = NULL,
+           reason = {fill_text(OFFERED, worker="o.worker")}, not_before = clock_timestamp() + $5::interval
+      FROM o WHERE e.execution_id = o.execution_id AND e.state || '' = 'running' AND e.fence = o.fence
+               AND e.cancel_requested IS NULL
+    RETURNING e.execution_id
+), freed AS (
+    UPDATE watermarks w SET lease_until = NULL
+      FROM o JOIN offered USING (execution_id) WHERE w.stream = o.stream AND w.fence = o.fence
+)
+SELECT execution_id FROM offered
+"""
 
 # When each of `OBSTACLES` applies to a queued execution that could not start.
 _APPLIES = ("why.job_id IS NULL", "why.until IS NOT NULL", "why.is_paused", "TRUE")
@@ -270,6 +314,32 @@ class PostgresLeasing:
 
         return await self._database.hot("claim", work)
 
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Offer executions to the workers that are preferred for them."""
+        # In order of stream, as in a claim.
+        in_order = sorted(offers, key=lambda offer: offer.lease.job.stream)
+        columns = (
+            [o.lease.execution_id for o in in_order],
+            [o.lease.fence for o in in_order],
+            [o.lease.job.stream for o in in_order],
+            [o.worker for o in in_order],
+        )
+
+        async def work(connection: Connection) -> list[bool]:
+            offered = {row[0] for row in await connection.fetch(_OFFER, *columns, within)}
+            return [offer.lease.execution_id in offered for offer in offers]
+
+        return await self._database.hot("offer", work)
+
+    async def claim_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Claim executions that are offered to `worker`."""
+
+        async def work(connection: Connection) -> list[Lease]:
+            rows = await connection.fetch(_CLAIM_OFFERS, ttl, worker, limit, within)
+            return [_lease(row, worker, self._patience) for row in rows]
+
+        return await self._database.hot("claim", work)
+
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         """Extend the leases by `ttl`."""
         ids = [lease.execution_id for lease in leases]
@@ -327,7 +397,7 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
     columns = tuple(row)
     (
         execution_id, scheduled_for, attempt, fence, trigger, params, traceparent, watermark, since_rank, age,
-        result,
+        result, was_offered,
     ) = columns[:_EXECUTION_COLUMNS]  # fmt: skip
     work = work_from_row(columns[_EXECUTION_COLUMNS:])
     job, mark, given, so_far = decode_columns(work, watermark, params, result)
@@ -344,4 +414,5 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         waited=waited(since_rank, age, job.priority, patience),
         traceparent=traceparent,
         result=so_far,
+        was_offered=was_offered,
     )

@@ -14,33 +14,37 @@ from floodmark.model.execution import ENDED, Lease, Queued, State
 from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import ENDING, Consequence, consequence_of
 from floodmark.rules.rank import rank_of, waited
-from floodmark.rules.starting import JOB_DELETED, Obstacle, find_obstacle, wakes_to
+from floodmark.rules.starting import JOB_DELETED, OFFERED, Obstacle, find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.execution_rows import queued_from_rows
 from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
-from floodmark.store.port import Extended, Settled, Settlement
+from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.rows import WORK_SELECT, decode_columns, read_moment, work_from_row
-from floodmark.store.rule_sql import STREAM
+from floodmark.store.rule_sql import STREAM, WAS_OFFERED
 from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 from floodmark.store.types import from_text, to_text
 
-_EXECUTION_COLUMNS = 16
+_EXECUTION_COLUMNS = 17
 
 # With all possible obstacles: the job is deleted or paused, a limit, the stream is leased.
 _CANDIDATES = f"""
 SELECT e.execution_id, e.scheduled_for, e.attempt, e.trigger, e.params, {STREAM}, l.until, l.reason,
        w.lease_until > :now, w.fence, w.value, j.paused, e.queue_rank, e.traceparent, e.created_at,
-       e.result,
+       e.result, {WAS_OFFERED},
        {WORK_SELECT}
   FROM executions e
   LEFT JOIN jobs j ON j.job_id = e.job_id
   LEFT JOIN limits l ON l.key = j.limit_key AND l.until > :now
   LEFT JOIN watermarks w ON w.stream = {STREAM}
- WHERE e.state = 'queued' AND {{which}} ORDER BY e.queue_rank LIMIT :limit
+ WHERE {{which}} ORDER BY e.queue_rank LIMIT :limit
 """
-_NEXT = _CANDIDATES.format(which="TRUE")
-_THESE = _CANDIDATES.format(which="e.execution_id IN (SELECT value FROM json_each(:ids))")
+_NEXT = _CANDIDATES.format(which="e.state = 'queued'")
+_THESE = _CANDIDATES.format(which="e.state = 'queued' AND e.execution_id IN (SELECT value FROM json_each(:ids))")
+_OFFERED_TO = _CANDIDATES.format(
+    which="e.state = 'waiting' AND e.not_before > :now AND e.not_before <= :end"
+    f" AND e.hold IS NULL AND e.worker = :worker AND {WAS_OFFERED}"
+)
 
 # `n` are the rows that `_write` is given.
 _TAKE = """
@@ -59,6 +63,13 @@ UPDATE executions AS e
 
 _PARK = """
 UPDATE executions SET state = ?, completed_at = ?, hold = ?, not_before = ?, reason = ? WHERE execution_id = ?
+"""
+
+_OFFER = """
+UPDATE executions
+   SET state = 'waiting', attempt = attempt - 1, fence = NULL, lease_until = NULL, worker = ?, reason = ?,
+       not_before = ?
+ WHERE execution_id = ? AND state = 'running' AND fence = ? AND cancel_requested IS NULL
 """
 
 _EXTEND = """
@@ -161,19 +172,29 @@ class SqliteLeasing:
 
     async def claim(self, ids: Sequence[str], *, worker: str, ttl: timedelta) -> list[Lease]:
         """Claim those of `ids` that may start now; park the others."""
-        return await self._claim(_THESE, {"ids": encode_json(ids), "limit": len(ids)}, worker, ttl)
+        return await self._claim(_THESE, worker, ttl, ids=encode_json(ids), limit=len(ids))
 
     async def claim_next(self, limit: int, *, worker: str, ttl: timedelta) -> list[Lease]:
         """Claim the first executions in line; park those that may not start."""
-        return await self._claim(_NEXT, {"limit": limit}, worker, ttl)
+        return await self._claim(_NEXT, worker, ttl, limit=limit)
 
-    async def _claim(self, statement: str, arguments: dict[str, Any], worker: str, ttl: timedelta) -> list[Lease]:
+    async def claim_offers(self, limit: int, *, worker: str, ttl: timedelta, within: timedelta) -> list[Lease]:
+        """Claim executions that are offered to `worker`."""
+        return await self._claim(_OFFERED_TO, worker, ttl, within=within, limit=limit)
+
+    async def _claim(
+        self, statement: str, worker: str, ttl: timedelta, *, within: timedelta | None = None, **arguments: Any
+    ) -> list[Lease]:
         def work(connection: sqlite3.Connection) -> list[Lease]:
             now = self._clock.now()
+            if within is not None:
+                arguments.update(worker=worker, end=to_text(now + within))
             rows = connection.execute(statement, {"now": to_text(now), **arguments}).fetchall()
             parked, leases = _sort_candidates(rows, worker, now, self._patience)
             stamp, until = to_text(now), to_text(now + ttl)
-            connection.executemany(_PARK, parked)
+            if within is None:
+                # An offer that may not start is left to the waker.
+                connection.executemany(_PARK, parked)
             _write(connection, _TAKE, [(lease.job.stream, lease.fence, lease.execution_id, until) for lease in leases])
             _write(
                 connection,
@@ -183,6 +204,21 @@ class SqliteLeasing:
             return leases
 
         return await self._database.hot("claim", work)
+
+    async def offer(self, offers: Sequence[Offer], *, within: timedelta) -> list[bool]:
+        """Offer executions to the workers that are preferred for them."""
+
+        def work(connection: sqlite3.Connection) -> list[bool]:
+            until, offered = to_text(self._clock.now() + within), []
+            for lease, worker in ((offer.lease, offer.worker) for offer in offers):
+                reason = OFFERED.format(worker=worker)
+                written = connection.execute(_OFFER, (worker, reason, until, lease.execution_id, lease.fence)).rowcount
+                if written:
+                    connection.execute(_FREE, (lease.job.stream, lease.fence))
+                offered.append(bool(written))
+            return offered
+
+        return await self._database.hot("offer", work)
 
     async def extend(self, leases: Sequence[Lease], *, ttl: timedelta) -> Extended:
         """Extend the leases by `ttl`."""
@@ -257,7 +293,7 @@ def _sort_candidates(
     for row in rows:
         (
             execution_id, scheduled_for, attempt, trigger, params, stream, until, limit, busy, fence, value, paused,
-            rank, traceparent, created_at, result,
+            rank, traceparent, created_at, result, was_offered,
         ) = row[:_EXECUTION_COLUMNS]  # fmt: skip
         obstacle = find_obstacle(
             is_deleted=row[_EXECUTION_COLUMNS] is None,
@@ -288,6 +324,7 @@ def _sort_candidates(
                     waited=waited(since_rank, age, job.priority, patience),
                     traceparent=traceparent,
                     result=so_far,
+                    was_offered=bool(was_offered),
                 )
             )
     return parked, leases

@@ -13,7 +13,7 @@ from floodmark.model.execution import Hold, Lease, State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.outbound.tables import limits
-from floodmark.store.port import Settlement
+from floodmark.store.port import Offer, Settlement
 from floodmark.store.tables import jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
@@ -625,6 +625,78 @@ class QueueContract(StoreContract):
         assert free in got
         assert len(got) == 2
 
+    # Offers to the preferred worker
+
+    @pytest.mark.spec("T15")
+    async def test_only_the_preferred_worker_gets_an_offer(self, resources: Resources, other: Resources) -> None:
+        """An offer costs no attempt, and the execution is leased as if it came from the queue."""
+        lease = await given_lease(resources, worker="a", params={"depth": 2})
+
+        assert await resources.queue.offer([Offer(lease=lease, worker="b")], within=MINUTE) == [True]
+
+        row = await execution_of(resources, lease)
+        assert (row["state"], row["worker"], row["attempt"], row["lease_until"]) == ("waiting", "b", 0, None)
+        assert row["reason"] == "offered to worker b, which is preferred for it"
+        assert await take(other, worker="b") == []
+        assert await _take_offers(other, "c") == []
+        [taken] = await _take_offers(other, "b")
+        assert (taken.execution_id, taken.job, taken.worker) == (lease.execution_id, lease.job, "b")
+        assert (taken.attempt, taken.fence, taken.was_offered) == (1, lease.fence + 1, True)
+        assert await _take_offers(other, "b") == []
+        assert await settle(other, taken, Done())
+        assert await state_of(resources, lease) is State.DONE
+        assert await resources.queue.depth() == {HIGH: 0, NORMAL: 0, LOW: 0}
+
+    @pytest.mark.spec("T15", "G7")
+    async def test_an_offer_that_is_not_taken_goes_to_any_worker(self, resources: Resources, other: Resources) -> None:
+        """The preferred worker may be dead or busy. The lease shows that it need not be offered again."""
+        lease = await given_lease(resources, worker="a")
+        assert not lease.was_offered
+        await resources.queue.offer([Offer(lease=lease, worker="dead")], within=MINUTE)
+        assert await other.upkeep.wake(limit=10) == []
+
+        again = await self._woken(other, lease.execution_id)
+
+        assert (again.attempt, again.was_offered) == (1, True)
+        assert await _take_offers(other, "dead") == []
+        assert await settle(other, again, Snooze(after=timedelta(), reason="later"))
+        assert not (await self._woken(resources, lease.execution_id)).was_offered
+
+    @pytest.mark.spec("T15", "G3")
+    async def test_a_lease_that_was_offered_cannot_settle(self, resources: Resources, other: Resources) -> None:
+        """Of two workers only the one that took the offer may end the execution."""
+        lease = await given_lease(resources, worker="a")
+        await resources.queue.offer([Offer(lease=lease, worker="b")], within=MINUTE)
+        assert not await settle(resources, lease, Done())
+        [taken] = await _take_offers(other, "b")
+
+        assert not await settle(resources, lease, Done())
+        assert await resources.queue.offer([Offer(lease=lease, worker="c")], within=MINUTE) == [False]
+        assert await settle(other, taken, Done())
+
+    @pytest.mark.spec("T15")
+    async def test_what_is_to_be_cancelled_is_not_offered(self, resources: Resources) -> None:
+        """Its worker ends it with the next heartbeat."""
+        lease, free = await given_lease(resources), await given_lease(resources)
+        await change_executions(resources, [lease.execution_id], cancel_requested="no longer needed")
+        offers = [Offer(lease=lease, worker="b"), Offer(lease=free, worker="b")]
+
+        assert await resources.queue.offer(offers, within=MINUTE) == [False, True]
+
+        assert await state_of(resources, lease) is State.RUNNING
+        assert (await resources.queue.extend([lease], ttl=TTL)).cancelled == {lease.execution_id: "no longer needed"}
+
+    @pytest.mark.spec("T15", "G4")
+    async def test_an_offer_waits_for_its_stream(self, resources: Resources, other: Resources) -> None:
+        """Another execution of the stream may have started meanwhile."""
+        lease = await given_lease(resources, worker="a", stream="shared")
+        await resources.queue.offer([Offer(lease=lease, worker="b")], within=MINUTE)
+        running = await given_lease(other, worker="c", stream="shared")
+
+        assert await _take_offers(resources, "b") == []
+        assert await settle(other, running, Done())
+        assert [taken.execution_id for taken in await _take_offers(resources, "b")] == [lease.execution_id]
+
     # Lost and late puts
 
     @pytest.mark.spec("G2")
@@ -671,6 +743,10 @@ class QueueContract(StoreContract):
         [lease] = await take(resources)
         assert lease.execution_id == execution_id
         return lease
+
+
+async def _take_offers(resources: Resources, worker: str) -> list[Lease]:
+    return await resources.queue.lease_offers(10, worker=worker, ttl=TTL, within=MINUTE)
 
 
 async def _delete_job(resources: Resources, job_id: str) -> None:

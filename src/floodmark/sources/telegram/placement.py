@@ -1,0 +1,70 @@
+"""Which worker should read a channel: the one that has the session of its account open, or else should open it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from floodmark.errors import InvalidInput, Permanent
+from floodmark.model.accounts import AccountRow
+from floodmark.model.execution import Lease
+
+from .account_choice import AccountLoad, choose_account
+from .channels import ChannelKnowledge, ChannelReference
+from .plans import parse_mark
+from .services import TelegramServices
+from .sessions import Sessions, scope_of
+from .targets import normalise_target
+
+
+class Placement:
+    """Predicts the account that a run will choose, and with it the worker."""
+
+    def __init__(self, services: TelegramServices, sessions: Sessions) -> None:
+        self._services, self._sessions = services, sessions
+
+    async def workers_of(self, leases: Sequence[Lease]) -> list[str | None]:
+        """Return the preferred worker of each run; None if there is no account for it."""
+        rows = {row.name: row for row in await self._services.accounts.active()}
+        predicted = await self._predict([lease for lease in leases if lease.job.account is None], rows)
+        accounts = [rows.get(lease.job.account or predicted.get(lease.execution_id, "")) for lease in leases]
+        return [None if row is None else self._worker_of(row) for row in accounts]
+
+    def _worker_of(self, row: AccountRow) -> str:
+        """Return the worker that has the session open; if none has, the one that should open it."""
+        partition = self._services.partition
+        if row.holder is not None and row.holder in partition.workers:
+            return row.holder
+        return partition.owner_of(scope_of(row.name))
+
+    async def _predict(self, leases: Sequence[Lease], rows: Mapping[str, AccountRow]) -> dict[str, str]:
+        """Return the accounts of runs that name none, by execution."""
+        if len(rows) < 2:
+            return {lease.execution_id: name for lease in leases for name in rows}
+        references = {lease.execution_id: refer_to_channel(lease) for lease in leases}
+        readers = await self._services.channels.readers([r for r in references.values() if r is not None])
+        counts = await self._services.channels.counts()
+        waiting = (await self._sessions.load(rows)).waiting
+        predicted, runs = dict[str, str](), Counter[str]()
+        for lease in leases:
+            reference = references[lease.execution_id]
+            usable = [row for row in rows.values() if _may_use(row, lease.job.tenant_id)]
+            if reference is None or not usable:
+                continue
+            knows = readers.get(reference, frozenset())
+            known = {name: ChannelKnowledge(channels=counts[name], is_known=name in knows) for name in rows}
+            load = AccountLoad(holder=None, runs=runs, max_runs=len(leases) + 1, waiting=waiting)
+            predicted[lease.execution_id] = name = choose_account(usable, known, load).name
+            runs[name] += 1
+        return predicted
+
+
+def refer_to_channel(lease: Lease) -> ChannelReference | None:
+    """Return the channel of a run; None if its job is not valid."""
+    try:
+        name, pinned = normalise_target(lease.job.target), parse_mark(lease.watermark).channel
+    except (InvalidInput, Permanent):
+        return None
+    return pinned or (name.removeprefix("@").lower() if name.startswith("@") else int(name))
+
+
+def _may_use(row: AccountRow, tenant_id: str | None) -> bool:
+    return tenant_id is None or row.tenant_id in (None, tenant_id)
