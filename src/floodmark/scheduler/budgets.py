@@ -22,6 +22,7 @@ from floodmark.rules.freshness import (
     interval_of,
     level_of,
     shape_of_week,
+    week_of,
 )
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.budget_rows import terms_of
@@ -113,7 +114,7 @@ class BudgetMeasurer(Repository):
         is_new = now - row["created_at"] < _HOURLY
         if sources and _is_due(row, now):
             sample = await self._sample(connection, name)
-            terms, stored = _learn_habits(terms, stored, sample)
+            terms, stored = _learn_habits(terms, stored, sample, now)
             values["measured_at"] = now if sample else None
             if sample and (terms.price is None or is_new):
                 levels = [level_of(one, terms.habits) for one in sample]
@@ -152,15 +153,18 @@ def _is_due(row: Mapping[str, Any], now: datetime) -> bool:
     return bool(now - row["measured_at"] > min(_HOURLY, age / _SHARE_OF_AGE))
 
 
-def _learn_habits(terms: Terms, stored: dict[str, Any], sample: list[Activity]) -> tuple[Terms, dict[str, Any]]:
+def _learn_habits(
+    terms: Terms, stored: dict[str, Any], sample: list[Activity], now: datetime
+) -> tuple[Terms, dict[str, Any]]:
     """Return the terms with the habits of a sample of the sources, and how they are stored."""
     if not sample:
         return terms, stored
-    habits = habits_of(sample)
-    shape = shape_of_week(sample, habits) if terms.period == "week" else terms.shape
+    habits, shape, week = habits_of(sample), terms.shape, week_of(now.timestamp())
     measured: dict[str, Any] = {"rate": habits.rate, "day": [*habits.day]}
     if terms.period == "week":
-        measured["shape"] = [*shape]
+        # The same for a whole week: otherwise the hours of two shapes could add up to more than the budget.
+        shape = shape if stored.get("week") == week else shape_of_week(sample, habits)
+        measured |= {"shape": [*shape], "week": week}
     return replace(terms, habits=habits, shape=shape), measured
 
 
