@@ -40,15 +40,17 @@ def metric(text: str, name: str) -> float:
 
 @pytest.mark.spec("G8")
 def test_up_collects_what_an_application_declares_and_ends_by_itself(cli: CommandLine) -> None:
-    answer = cli.real("up", "--app", "feeds:app", "--seconds", "4")
+    answer = cli.real("up", "--app", "feeds:app", "--seconds", "1")
     assert answer.code == 0, answer
     assert "is up. Press Ctrl-C to stop." in answer.out
     assert "sqlite:///.floodmark/floodmark.db" in answer.out
     assert "feeds:app" in answer.out
-    items = json.loads(cli.real("items", "ticks", "--json").out)
-    assert items
-    logged = [json.loads(line) for line in answer.err.splitlines()]
-    assert {"leader changed", "execution settled"} <= {line["event"] for line in logged}
+    logged = [json.loads(line)["event"] for line in answer.err.splitlines()]
+    with cli.running("up", "--app", "feeds:app"):
+        eventually(lambda: cli.good("items", "ticks", "--json").json)
+        eventually(lambda: "execution settled" in cli.said())
+    logged += [json.loads(line)["event"] for line in cli.said().splitlines() if line.startswith("{")]
+    assert {"leader changed", "execution settled"} <= set(logged)
 
 
 @pytest.mark.spec("G7")
@@ -102,9 +104,10 @@ def test_scheduler_and_worker_apart_serve_health_and_metrics(cli: CommandLine) -
         eventually(lambda: cli.explain("news") == "no_worker")
         assert json.loads(get(f"{url}/health/ready"))["status"] == "ok"
         assert metric(get(f"{url}/metrics"), "crawler_scheduler_is_leader") == 1
-        answer = cli.real("worker", "--slots", "3", "--port", "0", "--seconds", "10")
-    assert answer.code == 0, answer
-    assert cli.good("stats", "--json").json["successful"] == 1
+        with cli.running("worker", "--slots", "3", "--port", "0") as worker:
+            eventually(lambda: cli.good("stats", "--json").json["successful"] == 1)
+            worker.terminate()
+            assert worker.wait(120) == 0, cli.said()
 
 
 def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(cli: CommandLine) -> None:
