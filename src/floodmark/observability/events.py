@@ -235,7 +235,7 @@ class TriggersRefused(InternalEvent, frozen=True, gc=False):
 
 
 class HintsGiven(InternalEvent, frozen=True, gc=False):
-    """Adaptive jobs were hinted. `type` is that of a trigger, or `websub`."""
+    """Adaptive jobs were hinted. `type` is that of a trigger, `websub` or `telegram`."""
 
     type: str
     count: int = 1

@@ -100,8 +100,8 @@ CHAPTERS: tuple[Chapter, ...] = (
                  API, "ledger", "type"),
         _counter("floodmark_triggers_refused_total", "Refused webhooks and messages, by reason.",
                  API, "detail", "type", "reason"),
-        _counter("floodmark_hints_total", "Hints for adaptive jobs: a source has something new.",
-                 API, "detail", "type"),
+        _counter("floodmark_hints_total", "Jobs that were hinted: their source has something new.",
+                 ALL, "detail", "type"),
         _counter("floodmark_hints_refused_total", "Refused hints, by reason.", API, "detail", "type", "reason"),
     )),
     Chapter("Queue", (

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from floodmark.coordination.signals.port import Signals, Topic
-from floodmark.observability.events import Events, StepFailed
+from floodmark.observability.events import Events, HintsGiven, StepFailed
 from floodmark.store.hints import Hints
 
 from .channels import Channels
@@ -94,7 +94,9 @@ class PushedUpdates:
 
     async def _give(self, news: dict[int, int | None]) -> None:
         targets = await self._targets_of(news)
-        if targets and await self._hints.give_targets(_SOURCE, targets):
+        hinted = await self._hints.give_targets(_SOURCE, targets) if targets else 0
+        if hinted:
+            self._events.emit(HintsGiven(_SOURCE, hinted))
             await self._signals.notify(Topic.JOBS)
         for channel_id, pts in news.items():
             self._known[channel_id] = max(pts or 0, self._known.get(channel_id, 0))
