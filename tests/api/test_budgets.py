@@ -94,3 +94,15 @@ async def test_the_client_sets_budgets(light: Api) -> None:
         assert [found async for found in client.each_budget()] == [row]
         assert await client.budget("news") == row
         assert (await client.remove_budget("news")).requests == 100
+
+
+@pytest.mark.spec("B4", "V8")
+async def test_freshness_is_read_over_http(light: Api) -> None:
+    await light.put("budgets/news", json={"requests": 30})
+    await light.job(schedule_type="adaptive", interval_seconds=None, budget="news")
+    found = (await light.get("freshness", params={"budget": "news"})).json()
+    assert [(one["name"], one["last_poll"]) for one in found["sources"]] == [("news", None)]
+    assert [(one["sources"], one["never_polled"], one["gain"]) for one in found["budgets"]] == [(1, 1, None)]
+    assert found["next"] is None
+    assert (await light.get("freshness", params={"budget": "nwes"})).status_code == 404
+    assert (await light.get("freshness", params={"limit": 0})).status_code == 422

@@ -40,6 +40,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "stats": "history:stats",
         "cleanup": "history:cleanup",
         "dlq": "history:dlq",
+        "freshness": "freshness:freshness",
         "limits": "limits:limits",
         "breakers": "breakers:breakers",
     },

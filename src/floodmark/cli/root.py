@@ -43,6 +43,7 @@ READING = frozenset(
         "doctor",
         "events",
         "explain",
+        "freshness",
         "history",
         "items",
         "limits ls",

@@ -5,6 +5,7 @@ from .budgets import BudgetOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
 from .fleet import FleetOperations, InstallationOperations
+from .freshness import FreshnessOperations
 from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
@@ -23,6 +24,7 @@ class Operations(
     DeadLetterOperations,
     LimitOperations,
     BudgetOperations,
+    FreshnessOperations,
     TriggerOperations,
     FleetOperations,
     AccountOperations,

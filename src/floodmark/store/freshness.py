@@ -1,0 +1,138 @@
+"""Reads how late the items of adaptive jobs are stored. Tables: `budgets`, `budget_hours`, `jobs`, `activity`.
+
+It reads all adaptive jobs in parts, so that its memory does not grow with their number.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import func, or_, select
+
+from floodmark.model.freshness import BudgetFreshness, SourceFreshness
+from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
+from floodmark.rules.budgets import DEFAULT_BUDGET
+from floodmark.rules.freshness import decode_activity
+from floodmark.rules.freshness_report import BudgetTally, UsedRequests, begin_of_use
+from floodmark.rules.measures import Measures, decode_measures, fade_measures
+
+from .budget_rows import terms_of
+from .dialects import present_moment
+from .repository import Repository
+from .tables import activity, budget_hours, budgets, jobs
+
+# Whether it has delays or was polled, its p95 and its name: the order of sources.
+SourceKey = tuple[int, float, str]
+
+MOST_BUDGETS = 200
+_AT_ONCE = 500
+_HAS_DELAYS, _HAS_POLLS, _NEVER_POLLED = range(3)
+_COLUMNS = (
+    *(jobs.c[name] for name in ("job_id", "name", "source", "budget", "next_run", "hinted_at")),
+    *(activity.c[name] for name in ("learned", "measured", "polled_at")),
+)
+_ADAPTIVE = (
+    jobs.c.schedule_type == ScheduleType.ADAPTIVE,
+    jobs.c.schedule_enabled,
+    ~jobs.c.paused,
+    jobs.c.scheduler_version == SCHEDULER_VERSION,
+)
+
+
+class FreshnessReader(Repository):
+    """Adds up what was measured about adaptive jobs."""
+
+    async def read(
+        self, budget: str | None = None, *, after: SourceKey | None = None, limit: int = 50
+    ) -> tuple[list[BudgetFreshness], list[SourceFreshness]]:
+        """Return budgets, or this one, in order of name, and sources, the slowest first.
+
+        Sources without measured delays come after the others, those that were never polled last. `after` is a place in
+        this order (`key_of_source`).
+        """
+        async with self._database.reading() as connection:
+            now = await present_moment(self._database, self._clock, connection)
+        rows = await self._budgets(budget)
+        tallies = {row["name"]: BudgetTally(terms_of(row, sources=row["sources"]), now) for row in rows}
+        slowest: list[tuple[SourceKey, Mapping[str, Any], Measures | None]] = []
+        async for part in self._sources(budget):
+            for row in part:
+                measures = None if row["measured"] is None else decode_measures(row["measured"])
+                tally, key = tallies.get(row["budget"] or DEFAULT_BUDGET), _key(row["name"], measures)
+                if tally is not None:
+                    tally.add(None if row["learned"] is None else decode_activity(row["learned"]), measures)
+                if after is None or key > after:
+                    slowest.append((key, row, measures))
+            slowest = nsmallest(limit, slowest, key=itemgetter(0))
+        used = [await self._used(row, now) for row in rows]
+        found = [tallies[row["name"]].describe(count) for row, count in zip(rows, used, strict=True)]
+        return found, [_describe(row, measures, now) for _, row, measures in slowest]
+
+    async def _budgets(self, name: str | None) -> list[dict[str, Any]]:
+        query = select(budgets).order_by(budgets.c.name).limit(MOST_BUDGETS)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query if name is None else query.where(budgets.c.name == name))
+            return [dict(row) for row in rows.mappings()]
+
+    async def _used(self, row: Mapping[str, Any], now: datetime) -> UsedRequests:
+        since = begin_of_use(row["period"], row["created_at"], now)
+        first = since.replace(minute=0, second=0, microsecond=0)
+        hours = (budget_hours.c.budget == row["name"], budget_hours.c.hour >= first)
+        async with self._database.reading() as connection:
+            count = (await connection.execute(select(func.sum(budget_hours.c.requests)).where(*hours))).scalar()
+        return UsedRequests(since, int(count or 0))
+
+    async def _sources(self, budget: str | None) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        query = select(*_COLUMNS).select_from(jobs.outerjoin(activity, activity.c.job_id == jobs.c.job_id))
+        query = query.where(*_ADAPTIVE).order_by(jobs.c.job_id).limit(_AT_ONCE)
+        if budget == DEFAULT_BUDGET:
+            query = query.where(or_(jobs.c.budget == budget, jobs.c.budget.is_(None)))
+        elif budget is not None:
+            query = query.where(jobs.c.budget == budget)
+        last = ""
+        while True:
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(query.where(jobs.c.job_id > last))).mappings().all()
+            yield [dict(row) for row in rows]
+            if len(rows) < _AT_ONCE:
+                return
+            last = rows[-1]["job_id"]
+
+
+def key_of_source(row: SourceFreshness) -> SourceKey:
+    """Return the place of a source in the order."""
+    return _place(row.name, row.p95_delay_seconds, row.last_poll is not None)
+
+
+def _key(name: str, measures: Measures | None) -> SourceKey:
+    return _place(name, None if measures is None else measures.quantile(0.95), measures is not None)
+
+
+def _place(name: str, p95: float | None, is_polled: bool) -> SourceKey:
+    if p95 is not None:
+        return _HAS_DELAYS, -p95, name
+    return (_HAS_POLLS if is_polled else _NEVER_POLLED), 0.0, name
+
+
+def _describe(row: Mapping[str, Any], measures: Measures | None, now: datetime) -> SourceFreshness:
+    known = measures or Measures(now.timestamp())
+    left = fade_measures(known, now.timestamp())
+    return SourceFreshness(
+        job_id=row["job_id"],
+        name=row["name"],
+        source=row["source"],
+        budget=row["budget"] or DEFAULT_BUDGET,
+        mean_delay_seconds=known.mean_delay,
+        median_delay_seconds=known.quantile(0.5),
+        p95_delay_seconds=known.quantile(0.95),
+        expected=left.expected,
+        found=left.found,
+        polls=left.polls,
+        requests=left.requests,
+        interval_seconds=1 / known.rate if known.rate else None,
+        last_poll=row["polled_at"] if measures is not None else None,
+        next_run=row["next_run"],
+        hinted_at=row["hinted_at"],
+    )
