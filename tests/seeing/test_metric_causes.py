@@ -169,6 +169,13 @@ async def receive_a_webhook(town: Town) -> None:
     intake.refusals.refuse("webhook", (), "unsigned")
 
 
+async def receive_a_hint(town: Town) -> None:
+    job = await town.telegram.jobs.get("polled")
+    await change_jobs(town.resources, [job.job_id], trigger_webhook="/news")
+    intake, arrival = build_intake(town.resources), Arrival(kind="webhook", subject="/news", path=("news",))
+    await intake.take(arrival, await intake.matching(arrival))
+
+
 async def stumble(town: Town) -> None:
     stumbled = asyncio.Event()
 
@@ -245,6 +252,7 @@ AT_WORK: dict[Cause, tuple[str, ...]] = {
         "crawler_scheduler_triggers_matched_total",
         "floodmark_triggers_refused_total",
     ),
+    receive_a_hint: ("floodmark_hints_total",),
     stumble: ("floodmark_step_failures_total",),
     be_replaced: ("floodmark_lease_lost_total",),
 }
@@ -269,6 +277,8 @@ REPAIRED = (
 )
 # By test_affinity.py, with several workers.
 SHARED = ("floodmark_executions_offered_total",)
+# By test_websub.py, with a real hub.
+REFUSED = ("floodmark_hints_refused_total",)
 # By test_push.py, with a real gateway.
 PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -428,6 +438,8 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 
 
 def test_no_metric_is_without_a_cause() -> None:
-    caused = [name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, PUSHED) for name in names]
+    caused = [
+        name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, PUSHED) for name in names
+    ]
     assert len(caused) == len(set(caused)), "each once"
     assert set(caused) == set(CATALOGUE)
