@@ -53,6 +53,7 @@ async def test_every_example_of_a_body_is_accepted(light: Api) -> None:
 async def test_every_example_of_a_field_is_accepted(light: Api) -> None:
     """One at a time, beside what the body needs; a field that goes with another brings it along."""
     await light.job("first")
+    await light.ask("PUT", "budgets/news", json={"requests": 30})
     await light.post("jobs", json={"name": "news", "source": "telegram", "target": "@example_news"})
     fields = document()["components"]["schemas"]["JobPatch"]["properties"]
     beside: dict[str, dict[str, Any]] = {
