@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from floodmark.model.job import ScheduleType, When
+from floodmark.rules.freshness import decode_activity
 from floodmark.rules.measures import decode_measures
 from floodmark.store.budgets import Budgets
 from floodmark.store.tables import activity, jobs
@@ -71,15 +72,23 @@ async def test_busy_channels_are_read_more_often_within_the_budget_and_nothing_i
         # Nothing of the budget is spent on more than one request for each look, or on looking channels up again.
         check_requests([call.at for call in calls if call.method.startswith(("messages.", "contacts.", "channels."))])
         counted = Counter(call.channel for call in calls if call.method == HISTORY)
-        looks = [counted[one.channel_id] for one in channels]
-        assert all(looks)
-        assert sum(looks[:2]) / 2 > sum(looks[2:]) / 4
-        for row in await rows_of(desk.resources, activity):
-            measures = decode_measures(row["measured"])
-            assert measures is not None
-            assert measures.requests >= measures.polls > 0
+        assert all(counted[one.channel_id] for one in channels)
+        levels = await levels_of(desk)
+        assert min(levels[made[0].job_id], levels[made[1].job_id]) > max(levels[job.job_id] for job in made[2:])
         assert all(row["next_run"] for row in await rows_of(desk.resources, jobs))
         assert "expected" in await desk.explain(made[-1]) or "due" in await desk.explain(made[-1])
+
+
+async def levels_of(desk: Desk) -> dict[str, float]:
+    """The posts per second that were learned for each job."""
+    levels = {}
+    for row in await rows_of(desk.resources, activity):
+        learned, measures = decode_activity(row["learned"]), decode_measures(row["measured"])
+        assert learned is not None
+        assert measures is not None
+        assert measures.requests >= measures.polls > 0
+        levels[row["job_id"]] = learned.items / learned.seconds
+    return levels
 
 
 async def _has_all(desk: Desk, channel: Channel) -> bool:

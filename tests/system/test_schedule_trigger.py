@@ -26,6 +26,9 @@ CHANGES = {
     "schedule_enabled": "FALSE",
     "paused": "TRUE",
     "scheduler_version": "1",
+    "budget": "'news'",
+    "max_delay_seconds": "600",
+    "weight": "2",
 }
 OTHERS = {
     "name": "'other'",

@@ -122,7 +122,9 @@ class BudgetMeasurer(Repository):
         values["habits"] = {**stored, "share": share} if stored else None
         values["interval_seconds"] = await self._interval(connection, terms, now)
         if any(row[column] != value for column, value in values.items()):
-            await connection.execute(update(budgets).where(budgets.c.name == name).values(values))
+            # Unless a person has changed it since it was read; that rings the bell for another step.
+            this = (budgets.c.name == name, budgets.c.version == row["version"])
+            await connection.execute(update(budgets).where(*this).values(values))
 
     async def _sample(self, connection: AsyncConnection, name: str) -> list[Activity]:
         query = select(activity.c.learned).join(jobs, jobs.c.job_id == activity.c.job_id)
