@@ -37,7 +37,7 @@ class Placement:
 
     async def _predict(self, leases: Sequence[Lease], rows: Mapping[str, AccountRow]) -> dict[str, str]:
         """Return the accounts of runs that name none, by execution."""
-        if len(rows) < 2:
+        if not leases or len(rows) < 2:
             return {lease.execution_id: name for lease in leases for name in rows}
         references = {lease.execution_id: refer_to_channel(lease) for lease in leases}
         readers = await self._services.channels.readers([r for r in references.values() if r is not None])
