@@ -1,6 +1,6 @@
 """Requests to Telegram for connecting and resolving names: several workers with and without affinity.
 
-python run.py bench affinity [seconds] [workers]
+python run.py bench affinity [runs] [workers]
 """
 
 import asyncio
@@ -51,8 +51,8 @@ class Measured(Struct, kw_only=True):
     seconds: float
 
 
-async def measure(settings: dict[str, Any], *, workers: int, seconds: float) -> Measured:
-    """Let a fleet read the channels for a while, from its start."""
+async def measure(settings: dict[str, Any], *, workers: int, runs: int) -> Measured:
+    """Let a fleet read the channels, from its start until it has made this number of runs."""
     backend = TelegramBackend(seed=5)
     names = [f"reader{number}" for number in range(ACCOUNTS)]
     for name in names:
@@ -69,14 +69,12 @@ async def measure(settings: dict[str, Any], *, workers: int, seconds: float) -> 
             with _workers(settings, workers):
                 await _workers_ready(resources, workers)
                 await _add_jobs(resources)
-                await asyncio.sleep(seconds)
-                async with resources.database.reading() as connection:
-                    runs, taken, leases = (await connection.execute(text(_RUNS))).one()
+                done, taken, leases = await eventually(lambda: _runs_done(resources, runs), within=600)
         calls = {method: len(server.calls(method)) for method in (CONNECT, RESOLVE, HISTORY)}
         if server.duplicates:
             raise SystemExit("a session was open twice")
     return Measured(
-        runs=runs,
+        runs=done,
         connects=calls[CONNECT],
         resolves=calls[RESOLVE],
         pages=calls[HISTORY],
@@ -107,6 +105,12 @@ async def _workers_ready(resources: Resources, count: int) -> None:
     await eventually(are_all)
 
 
+async def _runs_done(resources: Resources, wanted: int) -> Any:
+    async with resources.database.reading() as connection:
+        found = (await connection.execute(text(_RUNS))).one()
+    return found if found[0] >= wanted else None
+
+
 async def _add_jobs(resources: Resources) -> None:
     jobs = Jobs(resources.database, resources.clock)
     when = When(schedule_type=ScheduleType.INTERVAL, interval_seconds=EVERY)
@@ -116,9 +120,9 @@ async def _add_jobs(resources: Resources) -> None:
         await asyncio.sleep(EVERY / CHANNELS)
 
 
-async def main(seconds: int = 45, workers: int = 3) -> None:
+async def main(runs: int = 200, workers: int = 3) -> None:
     title = (
-        f"{workers} workers, {ACCOUNTS} accounts, {CHANNELS} channels every {EVERY} s for {seconds} s; "
+        f"{workers} workers, {ACCOUNTS} accounts, {CHANNELS} channels every {EVERY} s, {runs} runs; "
         f"idle sessions are closed after {LINGER} s"
     )
     report = Report(title)
@@ -134,7 +138,7 @@ async def main(seconds: int = 45, workers: int = 3) -> None:
                     "telegram_session_linger": LINGER,
                     "execution_affinity": affinity.seconds,
                 }
-                found[bool(affinity)] = await measure(settings, workers=workers, seconds=seconds)
+                found[bool(affinity)] = await measure(settings, workers=workers, runs=runs)
             _add_rows(report, queue, found[True], found[False])
     report.print()
 

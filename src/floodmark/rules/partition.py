@@ -10,7 +10,12 @@ from hashlib import blake2b
 
 def choose_owner(key: str, workers: Iterable[str]) -> str | None:
     """Return the preferred worker for a key; None if there are no workers."""
-    return max(workers, key=lambda worker: (_score(key, worker), worker), default=None)
+    return next(iter(rank_owners(key, workers)), None)
+
+
+def rank_owners(key: str, workers: Iterable[str]) -> list[str]:
+    """Return the workers in order of preference for a key."""
+    return sorted(workers, key=lambda worker: (_score(key, worker), worker), reverse=True)
 
 
 def _score(key: str, worker: str) -> bytes:

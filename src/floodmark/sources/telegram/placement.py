@@ -1,11 +1,11 @@
 """Which worker should read a channel: the one that has the session of its account open, or else should open it."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from floodmark.errors import InvalidInput, Permanent
 from floodmark.model.accounts import AccountRow
 from floodmark.model.execution import Lease
+from floodmark.rules.partition import rank_owners
 
 from .account_choice import AccountLoad, choose_account
 from .channels import ChannelKnowledge, ChannelReference
@@ -43,17 +43,18 @@ class Placement:
         readers = await self._services.channels.readers([r for r in references.values() if r is not None])
         counts = await self._services.channels.counts()
         waiting = (await self._sessions.load(rows)).waiting
-        predicted, runs = dict[str, str](), Counter[str]()
+        predicted = dict[str, str]()
         for lease in leases:
             reference = references[lease.execution_id]
-            usable = [row for row in rows.values() if _may_use(row, lease.job.tenant_id)]
+            usable = {name for name, row in rows.items() if _may_use(row, lease.job.tenant_id)}
             if reference is None or not usable:
                 continue
-            knows = readers.get(reference, frozenset())
-            known = {name: ChannelKnowledge(channels=counts[name], is_known=name in knows) for name in rows}
-            load = AccountLoad(holder=None, runs=runs, max_runs=len(leases) + 1, waiting=waiting)
-            predicted[lease.execution_id] = name = choose_account(usable, known, load).name
-            runs[name] += 1
+            if knowing := usable.intersection(readers.get(reference, ())):
+                name = _choose_reader([rows[name] for name in knowing], waiting)
+            else:
+                name = _choose_newcomer(reference, usable - waiting or usable, counts)
+                counts[name] += 1
+            predicted[lease.execution_id] = name
         return predicted
 
 
@@ -64,6 +65,20 @@ def refer_to_channel(lease: Lease) -> ChannelReference | None:
     except (InvalidInput, Permanent):
         return None
     return pinned or (name.removeprefix("@").lower() if name.startswith("@") else int(name))
+
+
+def _choose_reader(rows: Sequence[AccountRow], waiting: frozenset[str]) -> str:
+    """Return the account that a run chooses among those that know its channel, wherever their sessions are open."""
+    known = {row.name: ChannelKnowledge(channels=0, is_known=True) for row in rows}
+    return choose_account(rows, known, AccountLoad(holder=None, waiting=waiting)).name
+
+
+def _choose_newcomer(channel: ChannelReference, accounts: Collection[str], counts: Mapping[str, int]) -> str:
+    """Return an account for a new channel: of two that its name draws, the one that knows fewer channels.
+
+    The one that knows fewest of all would be the same for all channels that are added at once.
+    """
+    return min(rank_owners(str(channel), accounts)[:2], key=lambda name: counts[name])
 
 
 def _may_use(row: AccountRow, tenant_id: str | None) -> bool:
