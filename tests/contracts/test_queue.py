@@ -38,6 +38,12 @@ pytest_plugins = ("backends",)
 NORMAL, KNOWN = "crawler:jobs:normal", "crawler:jobs:known"
 
 
+@pytest.fixture(autouse=True)
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits is woken by a signal or by the end of its wait."""
+    monkeypatch.setattr("floodmark.queue.sql._POLL", timedelta(hours=1))
+
+
 @pytest.mark.spec("G8")
 class TestSqliteQueue(QueueContract):
     @pytest.fixture

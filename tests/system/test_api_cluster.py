@@ -22,7 +22,7 @@ from servers import Postgres, Valkey
 # Together: every process that runs some of them would have to start the cluster.
 
 WITHIN_SECONDS = 1.0
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _numbers = count(1)
 
 

@@ -39,7 +39,7 @@ from servers import Postgres
 # The shortest time that a step may take; two of them, and what a busy machine adds.
 SHORT: dict[str, Any] = {"execution_lease": timedelta(seconds=9), "scheduler_leader_ttl": timedelta(seconds=9)}
 STEP = Settings(**SHORT).step_timeout.total_seconds()
-AT_MOST = 2 * STEP + 15
+AT_MOST = 2 * STEP + 60
 FAILED = (Unavailable, OSError, SQLAlchemyError, RedisError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 

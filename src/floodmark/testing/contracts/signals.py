@@ -8,7 +8,9 @@ from datetime import timedelta
 from floodmark.coordination.signals.port import Bell, Signals, Topic
 
 Tell = Callable[[Topic], Awaitable[None]]
-SOON, LATER = timedelta(milliseconds=20), timedelta(seconds=5)
+SOON, LATER = timedelta(milliseconds=20), timedelta(minutes=2)
+# So long that every signal has arrived.
+SILENCE = timedelta(seconds=1)
 
 
 class SignalsContract:
@@ -48,8 +50,10 @@ class SignalsContract:
             await signals.notify(Topic.JOBS)
         await tell(Topic.JOBS)
 
-        await wait_for_silence(bell)
-        assert not await bell.wait(SOON)
+        rings = 0
+        while await bell.wait(SILENCE):
+            rings += 1
+        assert 1 <= rings < 6, "six signals were sent"
 
     async def test_waiting_ends_without_a_signal(self, signals: Signals) -> None:
         """The result says that there was no signal."""
