@@ -1,13 +1,17 @@
 """What the requests of a budget bring, from what was measured about its sources."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from floodmark.model.batch import PollResult
+from floodmark.model.batch import Batch, Item, Poll, PollResult
 from floodmark.rules.budgets import Terms
 from floodmark.rules.freshness import Activity
 from floodmark.rules.freshness_report import BudgetTally, UsedRequests, begin_of_use
+from floodmark.rules.lessons import Known, learn_poll
 from floodmark.rules.measures import Measures, decode_measures, encode_measures, fade_measures, record
 
 pytestmark = pytest.mark.spec("B4", "T14")
@@ -111,3 +115,26 @@ def test_measures_fade_without_changing_their_means() -> None:
     assert later.mean_delay == known.mean_delay
     assert later.quantile(0.95) == pytest.approx(known.quantile(0.95))
     assert decode_measures(encode_measures(known)) == known
+
+
+def test_a_regular_source_is_found_as_expected_and_an_album_counts_once() -> None:
+    """Posts at random, about one in an hour, each of three pictures: a poll every two hours for two weeks."""
+    chance, start = Random(5), NOW.timestamp() - 14 * 86400
+    posts = list(accumulate(chance.expovariate(1 / 3600) for _ in range(400)))
+    known, found, expected, delays = Known(learned=None, measured=None, terms=TERMS), 0, 0.0, list[float]()
+    for number in range(168):
+        at = start + 2 * 3600 * number
+        times = [start + post for post in posts if 2 * (number - 1) <= post / 3600 < 2 * number]
+        items = [Item(f"{time}-{n}", n, datetime.fromtimestamp(time, UTC)) for time in times for n in range(3)]
+        poll = Poll(datetime.fromtimestamp(at, UTC), 1)
+        lesson = learn_poll(known, Batch(items, poll=poll), {item.key for item in items}, 0, poll.at)
+        known = replace(known, learned=lesson.learned, measured=lesson.measured)
+        found, expected = found + lesson.result.found, expected + lesson.result.expected
+        delays += lesson.result.delays
+    assert found == sum(post / 3600 < 334 for post in posts)
+    assert expected == pytest.approx(found, rel=0.2)
+    assert len(delays) == 3 * found
+    assert sum(delays) / len(delays) == pytest.approx(3600, rel=0.2)
+    measures = decode_measures(known.measured or b"")
+    assert measures is not None
+    assert measures.mean_delay == pytest.approx(3600, rel=0.2)

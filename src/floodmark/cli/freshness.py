@@ -116,7 +116,8 @@ def _describe_due(row: SourceFreshness, now: datetime) -> str:
 
 
 def _per_period(row: BudgetFreshness, requests: float) -> str:
-    return f"{requests:,.10g} a {row.period}"
+    number = f"{requests:,.0f}" if requests >= 100 else f"{requests:.3g}"
+    return f"{number} a {row.period}"
 
 
 def _delay(seconds: float | None) -> str:
@@ -125,4 +126,4 @@ def _delay(seconds: float | None) -> str:
 
 def _number(value: float) -> str:
     """Return a number that may have faded to a fraction."""
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

@@ -84,7 +84,7 @@ class Batch(Struct, frozen=True, gc=False):
 
 
 class PollResult(Struct, frozen=True, gc=False):
-    """What a batch of a poll found, and what was expected since the last poll.
+    """What a batch of a poll found, and what was expected since the last poll: items of the same second count once.
 
     `delays` are the seconds from the creation of each new item to its storage.
     """

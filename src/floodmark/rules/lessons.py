@@ -70,7 +70,7 @@ def learn_poll(known: Known, batch: Batch, new: Collection[str], changed: int, n
     measures = (None if known.measured is None else decode_measures(known.measured)) or Measures(at)
     is_first = before is None or batch.is_backfill
     result = PollResult(
-        found=0 if is_first else len(found.times) if activity.is_dated else int(found.is_changed),
+        found=0 if is_first else len(set(found.times)) if activity.is_dated else int(found.is_changed),
         expected=0.0 if before is None or rhythm is None else expect(before, rhythm, at, known.terms.habits),
         delays=() if is_first else [max(0.0, now.timestamp() - time) for time in found.times],
     )
