@@ -58,7 +58,7 @@ def _print_budget(cli: CliContext, row: BudgetFreshness, now: datetime) -> None:
         facts(
             [
                 ("requests", f"{row.used:,} of {row.allowed:,.0f} allowed since {absolute(row.since, now)}{share}"),
-                ("price", None if row.price is None else f"{_number(row.price)} item-seconds"),
+                ("price", None if row.price is None else f"{row.price:.4g} item-seconds"),
                 ("delay", _describe_delay(row)),
                 ("items", f"{_number(row.found)} found, {_number(row.expected)} expected"),
                 ("gain", _describe_gain(row)),
