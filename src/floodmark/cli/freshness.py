@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from floodmark.model.durations import format_duration
-from floodmark.model.freshness import BudgetFreshness, SourceFreshness
+from floodmark.model.freshness import BudgetFreshness, JobFreshness
 from floodmark.operations.declaration import MOST_ROWS
 
 from .output import counted, facts, plain, print_json, safe, short, table
@@ -87,8 +87,8 @@ def _describe_forecasts(row: BudgetFreshness) -> list[str]:
     return [f"{_per_period(row, one.requests)}: mean about {_delay(one.mean_delay_seconds)}" for one in row.forecasts]
 
 
-def _print_sources(cli: CliContext, rows: list[SourceFreshness], now: datetime, *, with_budget: bool) -> None:
-    columns: dict[str, Callable[[SourceFreshness], object]] = {
+def _print_sources(cli: CliContext, rows: list[JobFreshness], now: datetime, *, with_budget: bool) -> None:
+    columns: dict[str, Callable[[JobFreshness], object]] = {
         "job": lambda row: Text(short(row.name, _NARROW_NAME), style="bold"),
         "budget": lambda row: short(row.budget, _NARROW_NAME),
         "median": lambda row: _delay(row.median_delay_seconds),
@@ -107,7 +107,7 @@ def _print_sources(cli: CliContext, rows: list[SourceFreshness], now: datetime, 
     cli.out.print(table(*shown, rows=cells, right=_NUMBERS, one_line=True))
 
 
-def _describe_due(row: SourceFreshness, now: datetime) -> str:
+def _describe_due(row: JobFreshness, now: datetime) -> str:
     if row.hinted_at is not None:
         return "hinted"
     if row.next_run is None:

@@ -52,7 +52,7 @@ class BudgetFreshness(Struct, frozen=True, kw_only=True):
     forecasts: Annotated[list[DelayForecast], Meta(description="What half, double and four times the budget bring.")]
 
 
-class SourceFreshness(Struct, frozen=True, kw_only=True):
+class JobFreshness(Struct, frozen=True, kw_only=True):
     """How late the items of one adaptive job are stored."""
 
     job_id: str
@@ -76,5 +76,5 @@ class FreshnessReport(Struct, frozen=True, kw_only=True):
     """How late items are stored: the budgets in order of name, and some of their sources, the slowest first."""
 
     budgets: list[BudgetFreshness]
-    sources: list[SourceFreshness]
+    sources: list[JobFreshness]
     next: Annotated[str | None, Meta(description="The `cursor` of the next sources; null if there are none.")] = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import func, or_, select
 
-from floodmark.model.freshness import BudgetFreshness, SourceFreshness
+from floodmark.model.freshness import BudgetFreshness, JobFreshness
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.freshness import decode_activity
@@ -46,7 +46,7 @@ class FreshnessReader(Repository):
 
     async def read(
         self, budget: str | None = None, *, after: SourceKey | None = None, limit: int = 50
-    ) -> tuple[list[BudgetFreshness], list[SourceFreshness]]:
+    ) -> tuple[list[BudgetFreshness], list[JobFreshness]]:
         """Return budgets, or this one, in order of name, and sources, the slowest first.
 
         Sources without measured delays come after the others, those that were never polled last. `after` is a place in
@@ -101,7 +101,7 @@ class FreshnessReader(Repository):
             last = rows[-1]["job_id"]
 
 
-def key_of_source(row: SourceFreshness) -> SourceKey:
+def key_of_source(row: JobFreshness) -> SourceKey:
     """Return the place of a source in the order."""
     return _place(row.name, row.p95_delay_seconds, row.last_poll is not None)
 
@@ -116,10 +116,10 @@ def _place(name: str, p95: float | None, is_polled: bool) -> SourceKey:
     return (_HAS_POLLS if is_polled else _NEVER_POLLED), 0.0, name
 
 
-def _describe(row: Mapping[str, Any], measures: Measures | None, now: datetime) -> SourceFreshness:
+def _describe(row: Mapping[str, Any], measures: Measures | None, now: datetime) -> JobFreshness:
     known = measures or Measures(now.timestamp())
     left = fade_measures(known, now.timestamp())
-    return SourceFreshness(
+    return JobFreshness(
         job_id=row["job_id"],
         name=row["name"],
         source=row["source"],
