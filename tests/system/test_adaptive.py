@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -471,8 +471,10 @@ async def fleet(resources: Resources, site: Site, workers: int) -> AsyncIterator
     scheduler = Scheduler(resources.firing, resources.queue, resources.events)
     budget_measurer = BudgetMeasurer(resources.database, resources.clock, default_requests=60)
 
+    stopping = asyncio.Event()
+
     async def lead() -> None:
-        while True:
+        while not stopping.is_set():
             await budget_measurer.step()
             rest = await scheduler.step()
             await asyncio.sleep(min(0.5, 0.05 if rest is None else rest.total_seconds()))
@@ -485,16 +487,15 @@ async def fleet(resources: Resources, site: Site, workers: int) -> AsyncIterator
         Worker(resources.queue, executor, resources.events, name=f"w{n}", slots=4, batch=4, ttl=timedelta(seconds=60))
         for n in range(workers)
     ]
-    tasks = [asyncio.create_task(lead()), *(asyncio.create_task(worker.run()) for worker in crew)]
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(_end, tasks)
-        yield
-
-
-async def _end(tasks: list["asyncio.Task[None]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    async with asyncio.TaskGroup() as tasks:
+        for working in (lead(), *(worker.run() for worker in crew)):
+            tasks.create_task(working)
+        try:
+            yield
+        finally:
+            stopping.set()
+            for worker in crew:
+                worker.stop()
 
 
 async def planned_waits(resources: Resources) -> dict[str, float]:

@@ -119,7 +119,8 @@ class Demo:
                 while not stop.is_set():
                     look(await self._view(resources, log))
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                        async with asyncio.timeout(_POLL_SECONDS):
+                            await stop.wait()
                 self.channels.stop_posting(server)
                 self._is_ending = True
                 look(await self._view(resources, log))

@@ -65,7 +65,8 @@ class Installation:
     async def _guard(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _AGAIN.total_seconds())
+                async with asyncio.timeout(_AGAIN.total_seconds()):
+                    await stop.wait()
                 return
             try:
                 await self.claim()

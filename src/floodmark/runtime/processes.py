@@ -116,7 +116,8 @@ class Supervisor:
             self.restarts += 1
             log.error("worker process died", place=place, code=code, again_in_seconds=round(pause, 3))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
 
     async def _report(self, resources: Resources, name: str) -> None:
         """Hand on what a dead process held, and wake the leader to queue it again."""

@@ -28,7 +28,8 @@ class ListeningSignals(ABC):
         """Start to listen. Returns once connected, or after the first failure to connect."""
         self._listener = asyncio.create_task(self._listen(), name="signals")
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._tried.wait(), _START_SECONDS)
+            async with asyncio.timeout(_START_SECONDS):
+                await self._tried.wait()
 
     def bell(self, topic: Topic) -> Bell:
         """Return a new bell that rings for `topic`."""

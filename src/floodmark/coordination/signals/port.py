@@ -51,7 +51,9 @@ class Bell:
     async def wait(self, timeout: timedelta) -> bool:
         """Wait until the bell rings, at most for `timeout`. Returns whether it rang."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), timeout.total_seconds())
+            # Not `wait_for`: on Python 3.11 it loses a cancellation that comes in the moment of a signal.
+            async with asyncio.timeout(timeout.total_seconds()):
+                await self._rung.wait()
         rang = self._rung.is_set()
         self._rung.clear()
         return rang

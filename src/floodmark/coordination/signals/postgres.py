@@ -59,7 +59,8 @@ class PostgresSignals(ListeningSignals):
                 has_all = self._wanted_key is None or self.lock_key is not None
                 with suppress(TimeoutError):
                     pause = connector.step.total_seconds() if has_all else _LOCK_AGAIN_SECONDS
-                    await asyncio.wait_for(lost.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await lost.wait()
                     return
                 if has_all:
                     # A connection can fall silent without being closed; only a query shows it.
