@@ -361,3 +361,32 @@ async def test_notes_are_kept_whatever_the_outcome_and_over_all_slices(resources
     assert isinstance(second, Done)
     assert notes_of(second.result)[:2] == ["one page has no text", "note 0"]
     assert notes_of(second.result)[-1] == "and 11 more notes"
+
+
+@pytest.mark.spec("G7")
+async def test_a_source_that_loses_its_cancellation_is_cancelled_again(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `asyncio.wait_for` does on Python 3.11 when its result comes in the same moment."""
+    monkeypatch.setattr("floodmark.worker.executor._CANCEL_AGAIN_SECONDS", 0.05)
+    lost = 0
+
+    async def collect(target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
+        nonlocal lost
+        yield ONE
+        runner.asked_for_more.set()
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                if lost == 2:
+                    raise
+                lost += 1
+
+    lease = await given_lease(runner.resources)
+    running = asyncio.create_task(runner.run(lease, collect))
+    await runner.asked_for_more.wait()
+    runner.interrupt.end(Cancelled(reason="enough"))
+    assert await running == Cancelled(reason="enough", kept=Kept(new=1))
+    assert lost == 2
+    assert not running.cancelling()

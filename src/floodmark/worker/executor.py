@@ -23,6 +23,8 @@ from .polls import Polls
 _SHORTEST_SNOOZE, _LONGEST_SNOOZE = timedelta(seconds=1), timedelta(days=1)
 # A source that hangs while it is being closed must not block its slot.
 _CLOSING_SECONDS = 10.0
+# Longer than a source may take to close.
+_CANCEL_AGAIN_SECONDS = 15.0
 
 
 class Interrupt:
@@ -34,7 +36,7 @@ class Interrupt:
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_cancelled = False
+        self._cancels = 0
         self.outcome: Outcome | None = None
         self.is_ended, self.is_timed_out = False, False
 
@@ -47,25 +49,29 @@ class Interrupt:
         """Stop applying to the task; returns whether it was ended."""
         if self._timer is not None and self._task is not None:
             self._timer.cancel()
-            if self._is_cancelled:
+            for _ in range(self._cancels):
                 # The cancellation was ours and must not go beyond this execution.
                 self._task.uncancel()
             self._task = None
-        return self._is_cancelled
+        return self._cancels > 0
 
     def end(self, outcome: Outcome | None) -> None:
         """End the execution with this outcome; None when the lease was lost and nothing may be written."""
         self.outcome, self.is_ended = outcome, True
-        self._cancel()
+        if not self._cancels:
+            self._cancel()
 
     def _time_out(self) -> None:
         self.is_timed_out = True
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._is_cancelled:
-            self._is_cancelled = True
+        if self._task is not None and self._timer is not None:
+            self._cancels += 1
             self._task.cancel()
+            # A source may lose a cancellation, as `asyncio.wait_for` of Python 3.11 can: its slot must not be lost too.
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(_CANCEL_AGAIN_SECONDS, self._cancel)
 
 
 class Executor:
