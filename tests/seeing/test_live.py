@@ -43,9 +43,9 @@ pytest_plugins = ("telegram_fixtures",)
 HISTORY = "messages.getHistory"
 LOST, WAITS = "reader2", "reader3"
 HOST = "shop.test"
-# What no run brings about: scans need a browser, these others a step that fails, and somebody to notify.
+# What no run brings about: scans need a browser, these others a step that fails, somebody to notify, a forging hub.
 NOT_CAUSED = {"floodmark_scans_total", "floodmark_step_failures_total", "floodmark_notifications_total"}
-NOT_CAUSED |= {"floodmark_store_retries_total"}
+NOT_CAUSED |= {"floodmark_store_retries_total", "floodmark_hints_refused_total"}
 # What Prometheus and the Pushgateway say of themselves.
 # With a colon: made by a rule.
 OF_OTHERS = re.compile(r"up$|scrape_|push_(failure_)?time_seconds$|.*:")
@@ -167,7 +167,7 @@ async def read_channels(desk: Desk, living: LiveChannels, telegram: LoopbackTele
     """Read channels every second, through everything that Telegram can do to us."""
     for account in ("reader1", LOST):
         await desk.account(account)
-    first, second, third, _ = (f"@{channel.username}" for channel in living.channels)
+    first, second, third, fourth = (f"@{channel.username}" for channel in living.channels)
     job = await desk.job(first, account="reader1", when=when_of(every="1s"))
     await runs(desk, job, 2)
     await told_to_wait(telegram)
@@ -179,6 +179,16 @@ async def read_channels(desk: Desk, living: LiveChannels, telegram: LoopbackTele
     telegram.revoke(LOST)
     await desk.ask(lost)
     assert (await desk.run(await desk.job("@nobody_here", account="nobody"))).state == "dead"
+    await be_hinted(desk, fourth)
+
+
+async def be_hinted(desk: Desk, target: str) -> None:
+    """An adaptive job runs, and gets a hint by a webhook."""
+    adaptive = {"when": when_of(adaptive=True), "budget": "default", "trigger_webhook": "/hints"}
+    await runs(desk, await desk.job(target, account="reader1", **adaptive), 2)
+    async with httpx2.AsyncClient(base_url=f"{desk.url}/api/v2", timeout=120, trust_env=False) as client:
+        taken = await client.post("/triggers/webhook/hints")
+        assert len(taken.json()["hinted"]) == 1, taken.text
 
 
 async def runs(desk: Desk, job: Job, count: int) -> None:
