@@ -427,6 +427,24 @@ async def test_prices_follow_the_number_of_sources(resources: Resources) -> None
     assert await resources.database.fetch_value(select(budgets.c.price)) == pytest.approx(4 * first)
 
 
+async def test_the_scheduler_is_woken_when_a_budget_gets_its_first_job(resources: Resources) -> None:
+    """Without sources nothing is due: it would sleep until its next check, a minute later."""
+    woken: list[bool] = []
+    measurer = BudgetMeasurer(
+        resources.database, resources.clock, default_requests=60, notify=lambda: woken.append(True)
+    )
+    await given_budget(resources)
+    await measurer.step()
+    await given_source(resources, "a")
+    measurer._measured_at = 0.0
+    await measurer.step()
+    assert woken
+    woken.clear()
+    measurer._measured_at = 0.0
+    await measurer.step()
+    assert not woken
+
+
 @pytest.mark.spec("B2")
 async def test_a_weekly_budget_that_is_used_up_waits(resources: Resources) -> None:
     await given_budget(resources, requests=1000, period="week", interval_seconds=604.8)

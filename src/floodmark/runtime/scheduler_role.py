@@ -91,7 +91,10 @@ class SchedulerRole:
         settings, events, upkeep, queue = self._settings, self._events, resources.upkeep, self._queue
         waker = Waker(upkeep, queue)
         budgets = BudgetMeasurer(
-            resources.database, resources.clock, default_requests=settings.budget_default_per_minute
+            resources.database,
+            resources.clock,
+            default_requests=settings.budget_default_per_minute,
+            notify=self._fire_bell.ring,
         )
         rescuer = Rescuer(upkeep, queue, events, rescue_max=settings.execution_rescue_max)
         pruner = Pruner(

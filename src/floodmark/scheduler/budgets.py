@@ -4,7 +4,7 @@ Tables: `budgets`, `budget_grants`, `budget_hours`; reads `jobs` and `activity`.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,6 +40,8 @@ _HOURS_KEPT = timedelta(days=90)
 _SAMPLE = 2000
 # Every change of a job rings the bell.
 _LEAST_PAUSE = 1.0
+# What decides when the next run of a budget can be fired.
+_FIRED_BY = ("sources", "interval_seconds")
 _ADAPTIVE = (
     jobs.c.schedule_type == ScheduleType.ADAPTIVE,
     jobs.c.schedule_enabled,
@@ -51,10 +53,17 @@ _ADAPTIVE = (
 class BudgetMeasurer(Repository):
     """Measures the budgets, as the leader."""
 
-    def __init__(self, database: Database, clock: Clock, *, default_requests: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        default_requests: float,
+        notify: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(database, clock)
-        self._default_requests = default_requests
-        self._measured_at = 0.0
+        self._default_requests, self._notify = default_requests, notify
+        self._measured_at, self._is_news = 0.0, False
 
     async def step(self) -> timedelta | None:
         """Measure all budgets. Returns the time to wait if the last step was just now."""
@@ -72,6 +81,10 @@ class BudgetMeasurer(Repository):
                 await self._measure(connection, name, row, counts.get(name, 0), now)
             await self._forget(connection, now)
         self._measured_at = time.monotonic()
+        if self._is_news:
+            # The scheduler may sleep until the next check: a budget without sources gives it nothing to wait for.
+            self._is_news = False
+            self._notify()
         return _SOON if any(now - known[name]["created_at"] < _HOURLY for name in counts if name in known) else None
 
     async def _count_sources(self, connection: AsyncConnection) -> dict[str, int]:
@@ -99,7 +112,8 @@ class BudgetMeasurer(Repository):
             await connection.execute(this.values(invalid_reason=_no_budget(name)))
         for name in known:
             marked = update(jobs).where(*_ADAPTIVE, jobs.c.budget == name, jobs.c.invalid_reason == _no_budget(name))
-            await connection.execute(marked.values(invalid_reason=None, next_run=None))
+            cleared = await connection.execute(marked.values(invalid_reason=None, next_run=None))
+            self._is_news = self._is_news or cleared.rowcount > 0
 
     async def _measure(
         self, connection: AsyncConnection, name: str, row: Mapping[str, Any], sources: int, now: datetime
@@ -125,6 +139,7 @@ class BudgetMeasurer(Repository):
             # Unless a person has changed it since it was read; that rings the bell for another step.
             this = (budgets.c.name == name, budgets.c.version == row["version"])
             await connection.execute(update(budgets).where(*this).values(values))
+            self._is_news = self._is_news or any(row[column] != values[column] for column in _FIRED_BY)
 
     async def _sample(self, connection: AsyncConnection, name: str) -> list[Activity]:
         query = select(activity.c.learned).join(jobs, jobs.c.job_id == activity.c.job_id)
