@@ -19,6 +19,7 @@ from floodmark.observability.events import (
 )
 from floodmark.observability.tracing import Tracing, trace_id_of
 from floodmark.process.failpoints import failpoint
+from floodmark.process.tasks import end_tasks
 from floodmark.queue.port import Consumer
 from floodmark.rules.backoff import backoff
 from floodmark.rules.outcomes import state_of
@@ -91,11 +92,7 @@ class Worker:
             await settling
             await self._queue.leave(self.name)
         finally:
-            left = [task for task in (*slots, settling) if not task.done()]
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
+            await end_tasks(*(task for task in (*slots, settling) if not task.done()))
 
     def drain(self) -> None:
         """Lease no more executions; running ones continue."""

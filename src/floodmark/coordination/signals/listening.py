@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import ClassVar
 
 from floodmark.observability.events import Events, StepFailed
+from floodmark.process.tasks import end_tasks
 
 from .port import Bell, Bells, Topic
 
@@ -38,9 +39,7 @@ class ListeningSignals(ABC):
     async def stop(self) -> None:
         """Stop listening."""
         if self._listener is not None:
-            self._listener.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listener
+            await end_tasks(self._listener)
 
     async def _listen(self) -> None:
         while True:

@@ -1,8 +1,8 @@
 """Signals within one process and, on SQLite, polling for commits of other processes."""
 
 import asyncio
-from contextlib import suppress
 
+from floodmark.process.tasks import end_tasks
 from floodmark.store.database import SqliteDatabase
 
 from .port import Bell, Bells, Topic
@@ -34,9 +34,7 @@ class LocalSignals:
     async def stop(self) -> None:
         """Stop watching."""
         if self._watcher is not None:
-            self._watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watcher
+            await end_tasks(self._watcher)
 
     async def _watch(self, database: SqliteDatabase) -> None:
         seen = await database.data_version()

@@ -20,6 +20,7 @@ import structlog
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
 from floodmark.observability.events import BreakersInUse
 from floodmark.outbound.caller import CallKey
+from floodmark.process.tasks import end_tasks
 
 from .account_choice import AccountLoad, WaitingLine
 from .accounts import TelegramAccount
@@ -93,8 +94,7 @@ class Session:
         """Disconnect, and cancel the calls that still wait for an answer. Later calls are refused."""
         self.is_lost = True
         if self._renewing is not None and self._renewing is not asyncio.current_task():
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+            await end_tasks(self._renewing)
         await self._disconnect()
         _cancel(tuple(self._answers))
 
