@@ -25,8 +25,6 @@ from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.files import Artifacts, FilesSink, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.sources.telegram.tables import telegram_channels
-from floodmark.store.events import EventLog
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.tables import outbox
 from floodmark.testing.factories import TTL, Opened, given_lease
 from floodmark.wiring.resources import Resources, open_resources
@@ -36,8 +34,7 @@ pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("F4")
 
 HARBOUR_STREAM = f"telegram:{HARBOUR}"
-# The fact under which the position is stored.
-CURSOR = "files.position"
+CONSUMER = "sink:files"
 TODAY = ChatDay(HARBOUR_STREAM, DAY.date())
 
 
@@ -71,8 +68,8 @@ async def leader(resources: Resources) -> Leader:
 
 
 def delivery(resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
-    log, fleet = EventLog(resources.database, resources.clock), FleetRepository(resources.database, resources.clock)
-    return Delivery("files", FilesSink(artifacts, posts), log, fleet, leader)
+    log, consumers = resources.repositories.events, resources.repositories.consumers
+    return Delivery("files", FilesSink(artifacts, posts), log, consumers, leader)
 
 
 @pytest.fixture
@@ -325,17 +322,20 @@ class TestContinuously:
         self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
-        fleet = FleetRepository(resources.database, resources.clock)
-        before = await fleet.get_fact(CURSOR)
+        consumers = resources.repositories.consumers
+        before = await consumers.find(CONSUMER)
+        assert before is not None
         await keep(resources, [a_post(1)])
         await project()
         content = path_of(artifacts.folder, TODAY).read_bytes()
 
-        await fleet.set_fact(CURSOR, before)
+        await consumers.start(CONSUMER, before.position, place=before.place, state=before.state)
         await project()
 
         assert path_of(artifacts.folder, TODAY).read_bytes() == content
-        assert (await fleet.get_fact(CURSOR))["position"] > before["position"]
+        after = await consumers.find(CONSUMER)
+        assert after is not None
+        assert after.position > before.position
 
     @pytest.mark.parametrize("lost", ["events", "folder", "time"])
     async def test_a_folder_that_was_left_behind_is_filled_again(
@@ -343,24 +343,23 @@ class TestContinuously:
     ) -> None:
         await keep(resources, [a_post(1)])
         await project()
-        fleet = FleetRepository(resources.database, resources.clock)
-        cursor = await fleet.get_fact(CURSOR)
-        changes = {
-            "events": {"position": cursor["position"] - 1},
-            "folder": {"folder": "/elsewhere"},
-            "time": {"position": 10**6},
-        }
+        consumers = resources.repositories.consumers
+        stored = await consumers.find(CONSUMER)
+        assert stored is not None
+        position = {"events": stored.position - 1, "folder": stored.position, "time": 10**6}[lost]
         await keep(resources, [a_post(2), a_post(3)])
         await resources.keeping.relay(lambda _: _nothing(), limit=10)
-        await fleet.set_fact(CURSOR, cursor | changes[lost])
+        await consumers.start(CONSUMER, position, place="/elsewhere" if lost == "folder" else stored.place)
         if lost == "events":
             # As the pruner leaves it.
             async with resources.database.writing() as connection:
-                await connection.execute(delete(outbox).where(outbox.c.position <= cursor["position"] + 1))
+                await connection.execute(delete(outbox).where(outbox.c.position <= stored.position + 1))
         await project()
 
         assert read(artifacts)["message_count"] == 3
-        assert (await fleet.get_fact(CURSOR))["filling"] is None
+        filled = await consumers.find(CONSUMER)
+        assert filled is not None
+        assert filled.state is None
 
     async def test_only_the_leader_writes(
         self, resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader

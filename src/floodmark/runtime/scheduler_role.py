@@ -222,7 +222,7 @@ def death_watch(resources: Resources) -> DeathWatch:
 def _event_services(resources: Resources, leader: Leader) -> list[Service]:
     """Number the events for readers, and deliver them to the sinks."""
     sinks = open_sinks(lambda name: services_for(resources, name))
-    log, fleet = resources.repositories.events, resources.repositories.fleet
+    log, consumers = resources.repositories.events, resources.repositories.consumers
     relay = Relay(
         resources.keeping,
         leader,
@@ -232,7 +232,7 @@ def _event_services(resources: Resources, leader: Leader) -> list[Service]:
         retry=call_policy(resources.settings).retry,
         tracing=resources.tracing,
     )
-    deliveries = [Delivery(name, sink, log, fleet, leader) for name, sink in sinks.items() if not is_relayed(sink)]
+    deliveries = [Delivery(name, sink, log, consumers, leader) for name, sink in sinks.items() if not is_relayed(sink)]
     return [
         Service("relay", relay.step, _SOON, interrupt=relay.stop),
         *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),

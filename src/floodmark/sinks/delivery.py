@@ -1,17 +1,15 @@
-"""Delivers events to one sink. Table: `facts`, one row for each sink: `<name>.position`."""
+"""Delivers events to one sink. Table: `consumers`, one row for each sink: `sink:<name>`."""
 
 import time
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Any
 
-import msgspec
 import structlog
-from msgspec import Struct
 
 from floodmark.coordination.leader import Leader
+from floodmark.model.consumers import ConsumerRow
+from floodmark.store.consumers import Consumers
 from floodmark.store.events import EventLog
-from floodmark.store.fleet import FleetRepository
 
 from .port import EventSink, FillsFirst
 
@@ -20,34 +18,27 @@ _AT_ONCE = 500
 _REST = 4
 
 
-class SinkPosition(Struct, frozen=True, rename={"place": "folder"}):
-    """The progress of a sink. The place is stored as `folder`, because the first sink wrote files."""
-
-    place: str
-    position: int
-    """Every event up to this one was delivered."""
-    filling: Any = None
-    """The start of the next page, while the sink is being filled."""
-
-
 class Delivery:
     """Delivers events to one sink, from its stored position on. Only the leader delivers.
 
     After a crash it continues from the stored position; the events of one `send` may be delivered twice.
+    The state of a sink that is being filled is the start of the next page.
     """
 
-    def __init__(self, name: str, sink: EventSink, log: EventLog, fleet: FleetRepository, leader: Leader) -> None:
-        self.name, self._sink, self._log, self._fleet, self._leader = name, sink, log, fleet, leader
-        self._fact, self._rests_until, self._is_entered = f"{name}.position", 0.0, False
+    def __init__(self, name: str, sink: EventSink, log: EventLog, consumers: Consumers, leader: Leader) -> None:
+        self.name, self._sink, self._log, self._consumers, self._leader = name, sink, log, consumers, leader
+        self._consumer, self._rests_until, self._is_entered = f"sink:{name}", 0.0, False
 
     async def step(self) -> timedelta | None:
         """Deliver one batch; return zero if there is more to deliver."""
         began = time.monotonic()
         if not self._leader.is_leader or began < self._rests_until:
             return None
+        stored = await self._stored()
+        if stored.paused:
+            return None
         await self._enter()
-        position = await self._position()
-        is_done = await (self._follow(position) if position.filling is None else self._fill(position))
+        is_done = await (self._follow(stored) if stored.state is None else self._fill(stored))
         if not is_done:
             return timedelta()
         now = time.monotonic()
@@ -65,27 +56,31 @@ class Delivery:
             await self._sink.__aenter__()
         self._is_entered = True
 
-    async def _position(self) -> SinkPosition:
-        stored = await self._fleet.get_fact(self._fact)
+    async def _stored(self) -> ConsumerRow:
+        """Return the stored position. Without a valid one the sink starts with the oldest event, or is filled first."""
+        stored = await self._consumers.find(self._consumer)
         oldest, newest = await self._log.bounds()
-        if stored is not None:
-            position = msgspec.convert(stored, SinkPosition)
+        if stored is not None and stored.place == self._sink.place:
             # It is invalid if events after it were deleted, or if the database was restored to an earlier time.
-            if position.place == self._sink.place and oldest - 1 <= position.position <= newest:
-                return position
-            if position.place == self._sink.place and newest > 0:
+            if oldest - 1 <= stored.position <= newest:
+                return stored
+            if newest > 0:
                 structlog.get_logger().warning(
                     "sink starts again: events after its position were deleted",
                     sink=self.name,
-                    position=position.position,
+                    position=stored.position,
                     oldest=oldest,
                 )
         if isinstance(self._sink, FillsFirst):
-            return SinkPosition(self._sink.place, newest, filling={})
-        return SinkPosition(self._sink.place, max(oldest - 1, 0))
+            await self._consumers.start(self._consumer, newest, place=self._sink.place, state={})
+        else:
+            await self._consumers.start(self._consumer, max(oldest - 1, 0), place=self._sink.place)
+        started = await self._consumers.find(self._consumer)
+        assert started is not None
+        return started
 
-    async def _follow(self, position: SinkPosition) -> bool:
-        events = await self._log.after(position.position, _AT_ONCE)
+    async def _follow(self, stored: ConsumerRow) -> bool:
+        events = await self._log.after(stored.position, _AT_ONCE)
         if not events:
             return True
         accepted = await self._sink.send(events)
@@ -95,14 +90,11 @@ class Delivery:
         if count == 0:
             # Nothing was delivered: the position stays, and the next step tries again.
             return True
-        await self._move(SinkPosition(position.place, events[count - 1].position))
+        await self._consumers.move(self._consumer, stored.position, events[count - 1].position)
         return count == len(events) < _AT_ONCE
 
-    async def _fill(self, position: SinkPosition) -> bool:
+    async def _fill(self, stored: ConsumerRow) -> bool:
         assert isinstance(self._sink, FillsFirst)
-        filling = await self._sink.fill(position.filling)
-        await self._move(SinkPosition(position.place, position.position, filling))
+        filling = await self._sink.fill(stored.state)
+        await self._consumers.move(self._consumer, stored.position, stored.position, state=filling)
         return False
-
-    async def _move(self, position: SinkPosition) -> None:
-        await self._fleet.set_fact(self._fact, msgspec.to_builtins(position))

@@ -323,6 +323,24 @@ outbox = Table(
 partial_index("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
 partial_index("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
 
+# How far each consumer has processed the events: sinks, rules, exports, and readers of the Python API. The kind is the
+# part of the name before the colon: `sink:webhook`.
+consumers = Table(
+    "consumers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # The destination. When it changes, the consumer starts again.
+    Column("place", Text),
+    Column("position", BigInteger, nullable=False),
+    # What the consumer has to remember beside its position.
+    Column("state", Json),
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("error", Text),
+    Column("failed_at", UtcTime),
+    Column("moved_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
 
 workers = Table(
     "workers",

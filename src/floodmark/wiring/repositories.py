@@ -10,6 +10,7 @@ from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
 from floodmark.store.audit import AuditLog
 from floodmark.store.budgets import Budgets
+from floodmark.store.consumers import Consumers
 from floodmark.store.database import Database
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
@@ -29,6 +30,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     watermarks: Watermarks
     events: EventLog
+    consumers: Consumers
     fleet: FleetRepository
     audit: AuditLog
     limits: Limits
@@ -46,6 +48,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
             events=EventLog(database, clock),
+            consumers=Consumers(database, clock),
             fleet=FleetRepository(database, clock),
             audit=AuditLog(database, clock),
             limits=Limits(database, clock),

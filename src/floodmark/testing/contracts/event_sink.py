@@ -163,8 +163,8 @@ async def enter(sink: EventSink, stack: AsyncExitStack) -> None:
 
 async def deliver(resources: Resources, leader: Leader, sink: EventSink, *, steps: int = 1000) -> None:
     """Deliver all waiting events, as the leader does, in at most this many steps."""
-    log, fleet = resources.repositories.events, resources.repositories.fleet
-    delivery = Delivery("contract", sink, log, fleet, leader)
+    log, consumers = resources.repositories.events, resources.repositories.consumers
+    delivery = Delivery("contract", sink, log, consumers, leader)
     try:
         for _ in range(steps):
             if await delivery.step() is None:
