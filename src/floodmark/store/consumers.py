@@ -37,7 +37,7 @@ class Consumers(Repository):
             await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
     async def move(self, name: str, before: int, after: int, *, state: Any = None) -> bool:
-        """Move a position from `before` to `after`. Return False if it was not at `before`: another process moved it."""
+        """Move a position from `before` to `after`. Return False if another process moved it before."""
         values = {"position": after, "state": state, "error": None, "failed_at": None, "moved_at": self._now()}
         this = update(consumers).where(consumers.c.name == name, consumers.c.position == before)
         async with self._database.writing() as connection:
