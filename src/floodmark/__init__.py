@@ -43,6 +43,7 @@ What people and programs use:
     operations/     everything a person or program can ask for
     client/         the HTTP client, asynchronous and blocking
     api/            the HTTP API
+    dashboard/      pages in a browser
     runtime/        the roles of a process, each a list of services; several processes
     app.py          `Floodmark`, the class that programs import
     testing/        contract suites and loopback servers for tests

@@ -34,6 +34,7 @@ from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.tokens import ROLES, Role
+from floodmark.operations.stored_sessions import Sessions
 from floodmark.operations.stored_tokens import StoredToken, Tokens, digest_of
 from floodmark.operations.tables import tokens
 from floodmark.store.audit import AuditLog
@@ -47,12 +48,16 @@ OPEN = {"/health", "/health/live", "/health/ready", "/api/v2/triggers/webhook", 
 WILDCARD = "0.0.0.0"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 # Not for `read` although they only look, and the other way round.
-NOT_FOR_READING = {"list_tokens", "show_token", "examine"}
+NOT_FOR_READING = {"list_tokens", "show_token", "list_sessions", "examine"}
 ASKING: set[str] = set()
 
 
 def tokens_of(api: Api) -> Tokens:
     return Tokens(api.resources.database, api.resources.clock)
+
+
+def sessions_of(api: Api) -> Sessions:
+    return Sessions(api.resources.database, api.resources.clock)
 
 
 class Seconds:
@@ -106,7 +111,7 @@ async def test_from_the_first_token_on_everybody_needs_one(light: Api) -> None:
 async def test_every_route_asks_for_its_role(light: Api) -> None:
     given = {role: await a_token(light.resources, role) for role in ROLES}
     # As many wrong tokens as there are routes, from one address.
-    light.app.state.access = Access(tokens_of(light), now=_hurrying())
+    light.app.state.access = Access(tokens_of(light), sessions_of(light), now=_hurrying())
     seen = 0
     for path, operations in document()["paths"].items():
         if path in OPEN:
@@ -284,7 +289,7 @@ async def test_tokens_are_looked_after_from_elsewhere(light: Api, tmp_path: Path
 
 async def test_what_is_known_of_a_token_is_old_after_less_than_a_second(light: Api) -> None:
     seconds = Seconds()
-    access = light.app.state.access = Access(tokens_of(light), now=seconds)
+    access = light.app.state.access = Access(tokens_of(light), sessions_of(light), now=seconds)
     text = await a_token(light.resources, name="ci")
     assert (await light.get("jobs", headers=bearer(text))).status_code == 200
     await Tokens(light.resources.database, light.resources.clock).revoke("ci")
@@ -295,7 +300,7 @@ async def test_what_is_known_of_a_token_is_old_after_less_than_a_second(light: A
 
 async def test_the_last_use_is_noted_at_most_once_a_minute(api: Api) -> None:
     seconds = Seconds()
-    api.app.state.access = Access(tokens_of(api), now=seconds)
+    api.app.state.access = Access(tokens_of(api), sessions_of(api), now=seconds)
     text, store = await a_token(api.resources, name="ci"), Tokens(api.resources.database, api.resources.clock)
     assert (await store.show("ci")).last_used_at is None
 
@@ -357,7 +362,7 @@ async def test_garbage_is_no_token(light: Api) -> None:
         "fm_0123456789abcdef",
         "",
     ]:
-        light.app.state.access = Access(tokens_of(light))
+        light.app.state.access = Access(tokens_of(light), sessions_of(light))
         refused = await light.get("jobs", headers={"Authorization": header.encode("latin-1")})
         assert refused.status_code == 401, header
         assert "www-authenticate" in refused.headers
@@ -365,7 +370,7 @@ async def test_garbage_is_no_token(light: Api) -> None:
 
 async def test_guessing_is_limited_by_address_and_logged_without_the_guess(light: Api) -> None:
     seconds = Seconds()
-    light.app.state.access = Access(tokens_of(light), now=seconds)
+    light.app.state.access = Access(tokens_of(light), sessions_of(light), now=seconds)
     known, fresh = await a_token(light.resources, name="known"), await a_token(light.resources, name="fresh")
     assert (await light.get("jobs", headers=bearer(known))).status_code == 200
     guess = known[:-4] + "beef"

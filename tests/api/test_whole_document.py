@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from sqlalchemy import delete
+from sqlalchemy import delete, literal, select
 
 from api.serving import document
 from api_process import api_process
@@ -36,18 +36,22 @@ from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
+from floodmark.model.job import NEVER
 from floodmark.observability.events import Events
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.stored_tokens import Tokens
+from floodmark.operations.tables import sessions, tokens
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
+from floodmark.store.dialects import insert_into
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.store.tables import job_executions
+from floodmark.store.types import UtcTime
 from floodmark.wiring.resources import Resources
 from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
@@ -80,6 +84,7 @@ THERE: dict[str, str] = {
     "path": "there",
     "domain": "example.com",
     "file": "report.html",
+    "session_id": "5" * 16,
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -193,6 +198,17 @@ async def _pretend_fleet(resources: Resources) -> None:
     await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 
 
+async def _furnish_session(resources: Resources) -> None:
+    found = insert_into(resources.database, sessions).from_select(
+        ["session_id", "digest", "token_id", "expires_at"],
+        select(literal(THERE["session_id"]), literal("x"), tokens.c.token_id, literal(NEVER, UtcTime())).where(
+            tokens.c.name == "keeper"
+        ),
+    )
+    async with resources.database.writing() as connection:
+        await connection.execute(found.on_conflict_do_nothing())
+
+
 async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
     operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
@@ -211,6 +227,7 @@ async def _furnish(resources: Resources) -> None:
             await operations.add_trigger(NewTrigger(kind=kind, pattern="/there", jobs=["news"]))
     with suppress(Conflict):
         await Tokens(resources.database, resources.clock).add("spare", "read")
+    await _furnish_session(resources)
     # Open elsewhere, so that a test of it asks nobody.
     accounts = Accounts(resources.database, resources.clock, Vault(SECRET, Path("nowhere")))
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)

@@ -1,11 +1,14 @@
 """Access to the API: tokens and their roles, trust in this machine while there are none, and a limit on guessing.
 
 With a token     a caller may do what its role allows, from anywhere.
+With a cookie    a browser that signed in to the dashboard may do what its token may. Requests that change data must
+                 come from our own pages (`Edge`).
 Without one      a caller on this machine may do everything, as long as there has never been a token. `is_local`
                  excludes web pages that point their own name at this machine, and callers behind a proxy.
 """
 
 import asyncio
+import hmac
 import ipaddress
 import math
 import socket
@@ -22,13 +25,16 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.errors import InvalidInput
 from floodmark.model.audit import Actor
 from floodmark.model.tokens import Role, Visitor, is_enough
-from floodmark.operations.stored_tokens import USE_NOTED_EVERY, StoredToken, Tokens, id_in
+from floodmark.operations.stored_sessions import Sessions, StoredSession, session_id_in
+from floodmark.operations.stored_tokens import USE_NOTED_EVERY, StoredToken, Tokens, digest_of, id_in
 from floodmark.wiring.resources import Resources
 
 from .problems import HttpError, request_id_of
 from .routing import show_secrets
 
 LOCAL, ANYONE = "local", "anonymous"
+# The cookie of a session of the dashboard.
+SESSION = "floodmark_session"
 # How long a token is cached: one that was revoked elsewhere is refused here within a second.
 KNOWN_FOR_SECONDS = 0.5
 FAILURES_ALLOWED = 10
@@ -51,10 +57,18 @@ class Access:
     `is_public`: while there has never been a token, callers on other machines may do everything, too.
     """
 
-    def __init__(self, tokens: Tokens, *, is_public: bool = False, now: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._is_public = tokens, is_public
+    def __init__(
+        self,
+        tokens: Tokens,
+        sessions: Sessions,
+        *,
+        is_public: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens, self._sessions, self._is_public = tokens, sessions, is_public
         self._failures = Failures(now)
         self._known = Recent[StoredToken](now, KNOWN_FOR_SECONDS)
+        self._signed_in = Recent[StoredSession](now, KNOWN_FOR_SECONDS)
         self._open = Recent[bool](now, KNOWN_FOR_SECONDS)
         self._noted = Recent[bool](now, USE_NOTED_EVERY.total_seconds())
 
@@ -75,6 +89,10 @@ class Access:
         """Return the caller; raise 401 for an unknown one, 429 for a wrong token after too many from that address."""
         given = request.headers.get("authorization")
         if given is None:
+            cookie = request.cookies.get(SESSION)
+            session = None if cookie is None else await self.session(cookie)
+            if session is not None:
+                return Visitor(who=session.token, role=session.role)
             return await self._without_token(request)
         scheme, _, text = given.partition(" ")
         if scheme.lower() != "bearer":
@@ -82,9 +100,33 @@ class Access:
         return await self._with_token(text.strip(), address_of(request))
 
     def forget(self) -> None:
-        """Clear the cache: this process has just changed a token."""
+        """Clear the cache: this process has just changed a token or a session."""
         self._known.clear()
+        self._signed_in.clear()
         self._open.clear()
+
+    async def sign_in(self, text: str, request: Request) -> str:
+        """Begin a session with the text of a token, and return its cookie; raise 401 or 429 for a wrong token."""
+        address = address_of(request)
+        await self._with_token(text, address)
+        token_id = id_in(text)
+        assert token_id is not None
+        return await self._sessions.add(token_id, browser=request.headers.get("user-agent", ""), address=address)
+
+    async def session(self, cookie: str) -> StoredSession | None:
+        """Return the valid session of a cookie, if there is one."""
+        session_id = session_id_in(cookie)
+        if session_id is None:
+            return None
+        found = self._signed_in.get(session_id)
+        if found is None:
+            stored = await self._sessions.find(session_id)
+            found = None if stored is None else self._signed_in.put(session_id, stored)
+        if found is None or not hmac.compare_digest(found.digest, digest_of(cookie)):
+            return None
+        if found.use_is_due:
+            await self._note(session_id, found.token, self._sessions.note_use)
+        return found
 
     async def _without_token(self, request: Request) -> Visitor:
         is_near = is_local(request)
@@ -131,14 +173,18 @@ class Access:
         return _unauthorized(f"the token {who} {was}")
 
     async def _note_use(self, token: StoredToken) -> None:
-        if not token.use_is_due or self._noted.get(token.token_id):
+        if token.use_is_due:
+            await self._note(token.token_id, token.name, self._tokens.note_use)
+
+    async def _note(self, key: str, who: str, note: Callable[[str], Awaitable[None]]) -> None:
+        if self._noted.get(key):
             return
-        self._noted.put(token.token_id, True)
+        self._noted.put(key, True)
         try:
-            await self._tokens.note_use(token.token_id)
+            await note(key)
         except (DBAPIError, OSError) as error:
             # A read must not fail because the database cannot be written.
-            structlog.get_logger().warning("use not noted", who=token.name, error=type(error).__name__)
+            structlog.get_logger().warning("use not noted", who=who, error=type(error).__name__)
 
 
 def _trouble(token: StoredToken | None, text: str) -> str | None:
@@ -273,8 +319,10 @@ def access_of(app: FastAPI) -> Access:
     found = getattr(app.state, "access", None)
     if found is None:
         resources = app.state.resources
-        tokens, is_public = Tokens(resources.database, resources.clock), resources.settings.api_public_without_token
-        found = app.state.access = Access(tokens, is_public=is_public)
+        database, clock, settings = resources.database, resources.clock, resources.settings
+        found = app.state.access = Access(
+            Tokens(database, clock), Sessions(database, clock), is_public=settings.api_public_without_token
+        )
     assert isinstance(found, Access)
     return found
 

@@ -45,11 +45,12 @@ def create_app(
     settings: Settings | None = None,
     sources: Mapping[str, Source] | None = None,
     turns: Turns = ALONE,
+    pages: Sequence[BaseRoute] = (),
 ) -> FastAPI:
     """Return the API of an open process. Without `resources` it only has the OpenAPI document.
 
     `sources` validate jobs and params instead of those that `resources` were opened with. `turns`: the number of
-    requests in progress.
+    requests in progress. `pages`: the routes of the dashboard, which are not part of the document.
     """
     app = FastAPI(
         title="Floodmark",
@@ -69,7 +70,7 @@ def create_app(
     app.state.resources = resources
     app.state.live = None if resources is None else Live(resources)
     problems.install(app)
-    app.router.routes.extend(_routes())
+    app.router.routes.extend([*_routes(), *pages])
     app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
     used = settings or (resources.settings if resources is not None else Settings())
     _add_layers(app, used, None if resources is None else resources.tracing, turns)

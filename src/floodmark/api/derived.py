@@ -47,7 +47,7 @@ _FILE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 # Operations that change access: this process applies them at once.
-_CHANGES_ACCESS = ("add_token", "revoke_token")
+CHANGES_ACCESS = ("add_token", "revoke_token", "end_session")
 
 
 def routes_of(declarations: type) -> APIRouter:
@@ -101,7 +101,7 @@ def _endpoint(operation: Operation[Any, Any]) -> Any:
 
         async def carry_out(**promised: Any) -> Response:
             result = await call_if_match(local, operation, {**arguments, **promised})
-            if operation.name in _CHANGES_ACCESS:
+            if operation.name in CHANGES_ACCESS:
                 access_of(request.app).forget()
             return _file(operation, result, received) if operation.media else _answer(operation, result)
 

@@ -7,7 +7,7 @@ bounded queue; a listener that is too slow is dropped, and continues from its la
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 import structlog
@@ -25,8 +25,8 @@ from floodmark.wiring.resources import Resources
 
 from .changed_executions import changed_executions
 
-Kind = Literal["execution", "item", "limit", "breaker", "worker"]
-KINDS: tuple[Kind, ...] = ("execution", "item", "limit", "breaker", "worker")
+Kind = Literal["execution", "item", "change", "limit", "breaker", "worker"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
@@ -37,6 +37,8 @@ MOST_QUEUED = 1000
 EVENTS_AT_ONCE = 500
 _HELLO = b": floodmark\nretry: 2000\n\n"
 _HEARTBEAT = b": still here\n\n"
+# Browsers do not show comments to a page, so a page that wants to know whether it is up to date asks for these.
+_BEAT = b"event: beat\ndata: {}\n\n"
 _TOO_SLOW = b": too slow, connect again with Last-Event-ID\n\n"
 _NO_LONGER = b": this token is no longer good\n\n"
 _GOODBYE = b": the server is leaving\n\n"
@@ -87,7 +89,7 @@ class Live:
 
     def __init__(self, resources: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._operations = LocalOperations(resources, Actor(who="live", via="api"))
-        self._log = resources.repositories.events
+        self._log, self._audit = resources.repositories.events, resources.repositories.audit
         self._database, self._clock = resources.database, resources.clock
         self._look_seconds = look_seconds
         self._listeners: set[LiveListener] = set()
@@ -108,11 +110,16 @@ class Live:
         return self._poller is not None
 
     async def listen(
-        self, kinds: Sequence[Kind], after: int | None, *, check_access: CheckAccess | None = None
+        self,
+        kinds: Sequence[Kind],
+        after: int | None,
+        *,
+        check_access: CheckAccess | None = None,
+        beats: bool = False,
     ) -> AsyncIterator[bytes]:
         """Yield the feed for one listener, from now on or from the position `after`.
 
-        `check_access` is called about every second, and ends the feed by raising.
+        `check_access` is called about every second, and ends the feed by raising. `beats`: send a `beat` every second.
         """
         listener = LiveListener(kinds)
         try:
@@ -121,7 +128,7 @@ class Live:
             if after is not None and "item" in listener.kinds:
                 async for text in self._missed_items(after, since):
                     yield text
-            async for text in self._messages(listener, check_access):
+            async for text in self._messages(listener, check_access, beats=beats):
                 yield text
         finally:
             self._listeners.discard(listener)
@@ -149,7 +156,9 @@ class Live:
         await self._began.wait()
         return self._position
 
-    async def _messages(self, listener: LiveListener, check_access: CheckAccess | None) -> AsyncIterator[bytes]:
+    async def _messages(
+        self, listener: LiveListener, check_access: CheckAccess | None, *, beats: bool
+    ) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
         asked = spoken = clock()
         while not self._is_closing:
@@ -167,9 +176,9 @@ class Live:
             if message is not None:
                 spoken = clock()
                 yield message.text
-            elif clock() - spoken >= HEARTBEAT_SECONDS:
+            elif beats or clock() - spoken >= HEARTBEAT_SECONDS:
                 spoken = clock()
-                yield _HEARTBEAT
+                yield _BEAT if beats else _HEARTBEAT
         yield _GOODBYE
 
     async def _missed_items(self, after: int, until: int) -> AsyncIterator[bytes]:
@@ -208,9 +217,9 @@ class Live:
     async def poll_once(self) -> bool:
         """Send the changes since the last poll to all listeners; return whether there are more."""
         executions, fleet = await self._execution_changes(), await self._fleet_changes()
-        items = await self._items()
+        changes, items = await self._operator_changes(), await self._items()
         # No await from here on: a listener that joins gets either all of these messages or none.
-        for message in [*executions, *fleet, *items]:
+        for message in [*executions, *fleet, *changes, *items]:
             for listener in self._listeners:
                 listener.give(message)
         return len(items) == EVENTS_AT_ONCE
@@ -244,11 +253,16 @@ class Live:
         if before is None:
             return []
         changed = [_message(kind, shape) for name, (mark, shape) in found.items() if before.get(name) != mark]
-        if kind == "execution":
-            # Ended executions are watched for a while longer and then dropped: they are not gone.
+        if kind in ("execution", "change"):
+            # Ended executions and old changes are watched for a while and then dropped: they are not gone.
             return changed
         key = "worker" if kind == "worker" else "key"
         return changed + [_message(kind, {key: name, "gone": True}) for name in before if name not in found]
+
+    async def _operator_changes(self) -> list[Message]:
+        # By comparing the newest, not by the last number: transactions commit in any order.
+        found = {str(row["seq"]): ((), row) for row in await self._audit.newest()}
+        return self._changes("change", found)
 
     async def _items(self) -> list[Message]:
         events = await self._log.after(self._position, EVENTS_AT_ONCE)

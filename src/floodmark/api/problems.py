@@ -153,10 +153,11 @@ async def _floodmark(request: Request, error: Exception) -> Response:
     own: dict[str, Any] = {}
     if isinstance(error, HttpError):
         own = {"kind": error.kind, "title": error.title, "headers": error.headers}
-    return problem(_status(error), str(error), request_id=request_id_of(request), hint=error.hint, **own)
+    return problem(status_of(error), str(error), request_id=request_id_of(request), hint=error.hint, **own)
 
 
-def _status(error: FloodmarkError) -> int:
+def status_of(error: FloodmarkError) -> int:
+    """Return the status of the response to an error."""
     if isinstance(error, HttpError):
         return error.status
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)

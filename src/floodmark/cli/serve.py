@@ -113,6 +113,7 @@ def _print_addresses(cli: CliContext, settings: Settings, role: str, server: Htt
                 ("  database", mask_text(settings.database_url)),
                 ("  redis", mask_text(settings.redis) if settings.redis else "none, the database is the queue"),
                 ("  collectors", settings.floodmark_app),
+                ("  dashboard", f"{server.url}/" if role in ("up", "api") else None),
                 ("  api", f"{server.url}/api/v2" if role in ("up", "api") else None),
                 ("  health", f"{server.url}/health"),
                 ("  metrics", f"{server.url}/metrics" if is_scraped(settings) else None),

@@ -1,4 +1,4 @@
-"""API tokens: add, list and revoke them."""
+"""API tokens: add, list and revoke them; sessions of the dashboard."""
 
 from datetime import UTC, datetime
 from typing import Annotated, get_args
@@ -18,6 +18,7 @@ from .parsing import duration
 from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import relative
 
+_MOST_SESSIONS = 500
 _STYLES = {"active": "green", "expired": "yellow", "revoked": "dim"}
 
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a token.")]
@@ -114,6 +115,39 @@ def revoke(
     if as_json:
         return print_json(revoked)
     return cli.out.print(f"Revoked {plain(name)}.")
+
+
+@tokens.command()
+def sessions(
+    context: typer.Context,
+    *,
+    end: Annotated[
+        str | None, typer.Option(metavar="ID", help="End this session: its browser must sign in again.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the browsers that are signed in to the dashboard, or end a session."""
+    cli = CliContext.of(context)
+    if end is not None:
+        ended = cli.work(lambda operations: operations.end_session(end))
+        return print_json(ended) if as_json else cli.out.print(f"Ended the session of {plain(ended.token)}.")
+    found, now = cli.work(lambda operations: take(operations.each_session(), _MOST_SESSIONS)), datetime.now(UTC)
+    if as_json:
+        return print_json(found)
+    if not found:
+        return cli.out.print("Nobody is signed in to the dashboard.")
+    rows = [
+        [
+            row.session_id,
+            safe(row.token),
+            row.role,
+            relative(row.last_used_at, now),
+            row.address,
+            safe(row.browser)[:60],
+        ]
+        for row in found
+    ]
+    return cli.out.print(table("id", "token", "role", "last used", "address", "browser", rows=rows))
 
 
 def _role(text: str) -> Role:

@@ -23,6 +23,19 @@ class TokenRow(Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
 
 
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A browser that is signed in to the dashboard."""
+
+    session_id: str
+    token: Annotated[str, Meta(description="The name of the token it signed in with.")]
+    role: Role
+    browser: Annotated[str, Meta(description="How the browser describes itself.")]
+    address: Annotated[str, Meta(description="The address it signed in from.")]
+    created_at: datetime
+    last_used_at: Annotated[datetime, Meta(description="Rounded to the minute.")]
+    expires_at: datetime
+
+
 class Minted:
     """A new token. Not a struct, so that printing or encoding it never shows the text by accident."""
 

@@ -1,11 +1,11 @@
-"""Tokens of the API: list, add, revoke."""
+"""Access: tokens of the API, and sessions of the dashboard."""
 
 from datetime import timedelta
 from typing import Annotated
 
 from floodmark.model.durations import parse_every
 from floodmark.model.page import Page
-from floodmark.model.tokens import Minted, Role, TokenRow, Visitor
+from floodmark.model.tokens import Minted, Role, SessionRow, TokenRow, Visitor
 
 from .declaration import Body, Each, Path, delete, get, post
 from .words import Cursor, Label, Limit
@@ -60,3 +60,15 @@ class TokenOperations:
     @delete("/tokens/{name}", tag=_TAG)
     async def revoke_token(self, name: TokenName) -> TokenRow:
         """Revoke a token. It is refused at once here and within a second elsewhere; it stays in the list as revoked."""
+
+    @get("/sessions", role="admin", tag=_TAG, operation_id="list_sessions")
+    async def sessions(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[SessionRow]:
+        """List sessions. Each is a browser that is signed in to the dashboard."""
+
+    each_session = Each(sessions)
+
+    @delete("/sessions/{session_id}", tag=_TAG)
+    async def end_session(
+        self, session_id: Annotated[Label, Path("The id of a session.", examples=["0f8c1d2e3a4b5c6d"])]
+    ) -> SessionRow:
+        """End a session. Its browser has to sign in again, at once here and within a second elsewhere."""

@@ -65,6 +65,12 @@ class AuditLog(Repository):
         rows = await self._database.fetch(query.limit(bound_limit(limit, MOST_SHOWN)))
         return [AuditRow(**row) for row in rows]
 
+    async def newest(self, limit: int = 50) -> list[dict[str, Any]]:
+        """Return number, action, object and author of the newest entries, without their values."""
+        columns = (audit.c.seq, audit.c.action, audit.c.object, audit.c.who)
+        rows = await self._database.fetch(select(*columns).order_by(audit.c.seq.desc()).limit(limit))
+        return [dict(row) for row in rows]
+
 
 def _columns(actor: Actor, entry: AuditEntry) -> dict[str, Any]:
     return {

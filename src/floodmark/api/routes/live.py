@@ -33,6 +33,7 @@ async def follow(
     _: Annotated[Actor, Depends(require("read"))],
     *,
     only: Annotated[list[Kind] | None, Query(description="Only these kinds of events; can be repeated.")] = None,
+    beats: Annotated[bool, Query(description="Send a `beat` in every second without another event.")] = False,
     last_event_id: Annotated[
         str | None,
         Header(description="The `id` of your last item: newer items are sent first.", pattern=r"^\d{1,18}$"),
@@ -42,7 +43,9 @@ async def follow(
 
     - `execution`: an execution that is new or has changed
     - `item`: an item that is new or has changed; its `id` is its position, and what `Last-Event-ID` resumes from
+    - `change`: a change by a person or program, as in the audit log: `action`, `object` and `who`
     - `limit`, `breaker`, `worker`: one that is new or has changed, or `{"key": ..., "gone": true}`
+    - `beat`: nothing happened for a second; only with `beats=true`
 
     The stream contains changes only: get the lists first. A client that is too slow is disconnected, and may
     reconnect with the `Last-Event-ID` of the last item.
@@ -56,5 +59,5 @@ async def follow(
         await access.admit(request, "read")
 
     after = None if last_event_id is None else int(last_event_id)
-    texts = feed.listen(only or KINDS, after, check_access=check_access)
+    texts = feed.listen(only or KINDS, after, check_access=check_access, beats=beats)
     return StreamingResponse(texts, media_type=_TYPE, headers={"X-Accel-Buffering": "no"})

@@ -1,10 +1,11 @@
-"""Handlers of tokens. Their texts are neither stored nor in the audit log."""
+"""Handlers of tokens and sessions. Their texts are neither stored nor in the audit log."""
 
 from datetime import timedelta
 from functools import cached_property
 
 from floodmark.model.page import Page, last_key, page_of
-from floodmark.model.tokens import Minted, Role, TokenRow, Visitor
+from floodmark.model.tokens import Minted, Role, SessionRow, TokenRow, Visitor
+from floodmark.operations.stored_sessions import Sessions
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.operations.tokens import TokenOperations
 
@@ -12,7 +13,7 @@ from .base import Handlers
 
 
 class TokenHandlers(TokenOperations, Handlers):
-    """Tokens in the store."""
+    """Tokens and sessions in the store."""
 
     async def whoami(self) -> Visitor:
         return Visitor(who=self.actor.who, role=self.role)
@@ -39,6 +40,20 @@ class TokenHandlers(TokenOperations, Handlers):
             was, now = {"state": before.state}, {"state": after.state}
             await self.record("token.revoked", f"token:{name}", before=was, after=now)
         return after
+
+    async def sessions(self, *, cursor: str | None = None, limit: int = 50) -> Page[SessionRow]:
+        rows = await self._sessions.page(last_key("sessions", cursor, str), limit + 1)
+        return page_of(rows, limit, "sessions", lambda row: [row.session_id])
+
+    async def end_session(self, session_id: str) -> SessionRow:
+        async with self.transaction():
+            ended = await self._sessions.end(session_id)
+            await self.record("session.ended", f"session:{session_id}", before={"token": ended.token})
+        return ended
+
+    @cached_property
+    def _sessions(self) -> Sessions:
+        return Sessions(self.resources.database, self.resources.clock)
 
     @cached_property
     def _tokens(self) -> Tokens:

@@ -1,0 +1,127 @@
+"""Every button of the dashboard: one route that carries out an operation with the fields of a form.
+
+The name of the operation is in the path; its arguments have the names that they have in the API. `back` is the page to
+return to, `said` the message about the success. A form with `ask` needs a confirmation: the script shows a dialog, and
+without it a page asks.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from floodmark.api.access import access_of
+from floodmark.api.derived import CHANGES_ACCESS
+from floodmark.api.problems import HttpError
+from floodmark.api.schemas import model_for
+from floodmark.errors import FloodmarkError, InvalidInput, NotFound
+from floodmark.operations.declaration import Operation, Param, Whole
+from floodmark.operations.declared import Operations
+from floodmark.security.masking import mask_text
+
+from .csrf import FIELD, check_csrf
+from .flash import set_flash
+from .page import PageRoute, answer_page, forget_shared, html
+from .view import View
+
+_OWN = (FIELD, "back", "said", "ask", "sure")
+_MOST_FIELDS = 2000
+
+
+async def act(request: Request) -> Response:
+    """Carry out an operation, and return to the page."""
+    return await answer_page(request, lambda: _act(request))
+
+
+async def read_form(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form from one of our own pages."""
+    try:
+        found = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidInput(f"this is not a form: {error}", hint="load the page again") from error
+    # Browsers send the ends of lines as CR LF.
+    fields = {name: [value.replace("\r\n", "\n") for value in values] for name, values in found.items()}
+    check_csrf(request, first(fields, FIELD))
+    return fields
+
+
+def first(fields: Mapping[str, list[str]], name: str) -> str:
+    """Return the first value of a field; empty if it is missing."""
+    return fields.get(name, [""])[0]
+
+
+async def _act(request: Request) -> Response:
+    fields, view = await read_form(request), await View.of(request)
+    operation, back = _operation(request.path_params["operation"]), back_to(view, first(fields, "back"))
+    if not view.may(operation.name):
+        raise HttpError(403, f"this needs the role {operation.role}, and you have the role {view.role}")
+    question = first(fields, "ask")
+    if question and not first(fields, "sure"):
+        kept = [(name, value) for name, values in fields.items() if name != FIELD for value in values]
+        return html(view, "confirm.html", {"question": question, "fields": kept, "back": back})
+    response = RedirectResponse(back, 303)
+    try:
+        result = await view.operations.call(operation, arguments_of(operation, fields))
+        said = first(fields, "said") or f"{operation.summary}: done."
+        set_flash(request, response, "done", said.replace("{result}", _shown(result)))
+    except FloodmarkError as error:
+        set_flash(request, response, "failed", mask_text(str(error)), mask_text(error.hint))
+    forget_shared(request)
+    if operation.name in CHANGES_ACCESS:
+        access_of(request.app).forget()
+    return response
+
+
+def back_to(view: View, path: str) -> str:
+    """Return a page of this dashboard to return to. Anything else is another site."""
+    found = urlsplit(path)
+    is_ours = not found.scheme and not found.netloc and path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_ours else view.url("/")
+
+
+def arguments_of(operation: Operation[Any, Any], fields: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the arguments of an operation, from the fields of a form; an empty field is left out."""
+    unknown = set(fields) - {param.name for param in operation.params} - set(_OWN)
+    if unknown:
+        raise InvalidInput(f"{operation.name} has no argument {sorted(unknown)[0][:80]!r}", hint="load the page again")
+    received: dict[str, Any] = {}
+    for param in operation.params:
+        values = [value for value in fields.get(param.name, ()) if value != ""]
+        if values and not isinstance(param.place, Whole):
+            received[param.name] = _read(param, values)
+    return operation.arguments_of(received)
+
+
+def _read(param: Param, values: list[str]) -> Any:
+    adapter = _adapter(param.type if param.place.type is None else param.place.type)
+    for given in (values[0], values):
+        try:
+            return adapter.validate_python(given)
+        except ValidationError as error:
+            refused = error
+    reason = refused.errors()[0]["msg"]
+    raise InvalidInput(f"{param.name}: {reason[:1].lower()}{reason[1:]}", hint="correct this value, and send it again")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(model_for(kind))
+
+
+def _operation(name: str) -> Operation[Any, Any]:
+    found = getattr(Operations, name, None)
+    if not isinstance(found, Operation) or found.method == "GET":
+        raise NotFound(f"there is no action {name[:80]!r}", hint="load the page again")
+    return found
+
+
+def _shown(result: Any) -> str:
+    return str(result) if isinstance(result, int | str) else ""
+
+
+ROUTE: Route = PageRoute("/act/{operation}", act, methods=["POST"], include_in_schema=False)

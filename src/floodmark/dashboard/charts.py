@@ -1,0 +1,100 @@
+"""Charts as SVG. Pure: values in, markup out. Colours are classes of the style sheet."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+# The size of a chart in its own units; the style sheet sets how wide it is shown.
+WIDTH, HEIGHT = 600, 120
+
+
+class Bar(NamedTuple):
+    """One bar of a chart: its parts from the bottom up, as class and value, and its title."""
+
+    parts: Sequence[tuple[str, float]]
+    title: str
+    href: str | None = None
+
+
+class Point(NamedTuple):
+    """One point of a line."""
+
+    value: float | None
+    title: str
+
+
+def bars(values: Sequence[Bar], *, label: str, height: int = HEIGHT, highest: float | None = None) -> Markup:
+    """Return a bar chart. `label` says what it shows, for those who cannot see it."""
+    top = nice_top(max((sum(value for _, value in bar.parts) for bar in values), default=0) or highest or 1)
+    step = WIDTH / max(1, len(values))
+    drawn = Markup("").join(_bar(bar, at * step, step, height, top=top) for at, bar in enumerate(values))
+    return _svg("chart bars", label, height, drawn + _scale(top, height))
+
+
+def line(values: Sequence[Point], *, label: str, height: int = HEIGHT) -> Markup:
+    """Return a line chart with a filled area; a value of None is a gap."""
+    known = [point.value for point in values if point.value is not None]
+    top, step = nice_top(max(known, default=0) or 1), WIDTH / max(1, len(values) - 1)
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for at, point in enumerate(values):
+        if point.value is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((at * step, height - height * point.value / top))
+    drawn = Markup("").join(_area(piece, height) for piece in pieces if piece)
+    hovers = Markup("").join(_hover(point, at * step, step, height) for at, point in enumerate(values))
+    return _svg("chart line", label, height, drawn + hovers + _scale(top, height))
+
+
+def strip(values: Sequence[Bar], *, label: str, height: int = 36) -> Markup:
+    """Return a strip of thin bars, as for the last executions of a job. Bars with a link can be followed."""
+    step = min(6.0, WIDTH / max(1, len(values)))
+    top = max((sum(value for _, value in bar.parts) for bar in values), default=0) or 1
+    drawn = Markup("").join(_bar(bar, at * step, step, height, top=top, least=3) for at, bar in enumerate(values))
+    return _svg("chart strip", label, height, drawn)
+
+
+def nice_top(value: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, 20, 50 ... that is not below a value."""
+    if value <= 0 or not math.isfinite(value):
+        return 1
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
+
+
+def _bar(bar: Bar, left: float, step: float, height: int, *, top: float, least: float = 0) -> Markup:
+    drawn, used = Markup(""), 0.0
+    for kind, value in bar.parts:
+        if value > 0:
+            size = max(least, height * min(value, top) / top)
+            used += size
+            rect = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
+            drawn += rect.format(kind, left + 0.5, height - used, max(0.5, step - 1), size)
+    cover = Markup('<rect class="cover" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>')
+    drawn += cover.format(left, step, height, bar.title)
+    if bar.href is None:
+        return drawn
+    return Markup('<a href="{}" aria-label="{}">{}</a>').format(bar.href, bar.title, drawn)
+
+
+def _area(piece: Sequence[tuple[float, float]], height: int) -> Markup:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in piece)
+    area = f"{piece[0][0]:.1f},{height} {path} {piece[-1][0]:.1f},{height}"
+    return Markup('<polygon class="area" points="{}"/><polyline class="stroke" points="{}"/>').format(area, path)
+
+
+def _hover(point: Point, middle: float, step: float, height: int) -> Markup:
+    cover = Markup('<rect class="cover" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>')
+    return cover.format(middle - step / 2, step, height, point.title)
+
+
+def _scale(top: float, height: int) -> Markup:
+    text = Markup('<line class="grid" x1="0" y1="{y}" x2="{w}" y2="{y}"/>')
+    return text.format(y=0.5, w=WIDTH) + text.format(y=height - 0.5, w=WIDTH)
+
+
+def _svg(kind: str, label: str, height: int, content: Markup) -> Markup:
+    head = Markup('<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">')
+    return head.format(kind, WIDTH, height, label) + content + Markup("</svg>")

@@ -1,0 +1,69 @@
+"""Proof that a form was sent from one of our pages: a random cookie, and the same value in the form.
+
+Another site can neither read the cookie nor set it. `Edge` also refuses requests whose Origin is not our own.
+"""
+
+import base64
+import binascii
+import hmac
+import secrets
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from floodmark.api.access import is_private
+from floodmark.api.problems import HttpError
+
+COOKIE, FIELD = "floodmark_csrf", "csrf"
+_BYTES = 16
+
+
+def csrf_secret(request: Request) -> bytes:
+    """Return the secret of this browser; a new one if it has none yet."""
+    known = request.scope.get("floodmark.csrf")
+    if known is None:
+        known = _decode(request.cookies.get(COOKIE, "")) or secrets.token_bytes(_BYTES)
+        request.scope["floodmark.csrf"] = known
+    assert isinstance(known, bytes)
+    return known
+
+
+def csrf_field(secret: bytes) -> str:
+    """Return the secret for a form, different in every response: a compressed page must not reveal it."""
+    mask = secrets.token_bytes(_BYTES)
+    return base64.urlsafe_b64encode(mask + _xor(mask, secret)).decode()
+
+
+def check_csrf(request: Request, field: str) -> None:
+    """Raise 403 unless the form has the secret of this browser."""
+    secret = _decode(request.cookies.get(COOKIE, ""))
+    found = _decode(field, 2 * _BYTES)
+    if secret is None or found is None or not hmac.compare_digest(_xor(found[:_BYTES], found[_BYTES:]), secret):
+        raise HttpError(
+            403, "this form is too old, or is not from this dashboard", hint="load the page again, and retry"
+        )
+
+
+def set_csrf_cookie(request: Request, response: Response) -> None:
+    """Send the secret to a browser that has none."""
+    secret = csrf_secret(request)
+    if _decode(request.cookies.get(COOKIE, "")) != secret:
+        set_cookie(request, response, COOKIE, base64.urlsafe_b64encode(secret).decode())
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
+    """Set a cookie that scripts and other sites cannot use."""
+    is_secure = is_private(request) and request.headers.get("x-forwarded-proto", request.url.scheme) != "http"
+    response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=is_secure)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _decode(text: str, length: int = _BYTES) -> bytes | None:
+    try:
+        found = base64.b64decode(text, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return found if len(found) == length else None

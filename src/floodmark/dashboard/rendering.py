@@ -1,0 +1,144 @@
+"""Templates and their filters. Every value is escaped unless it is `Markup`."""
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from floodmark.model.durations import format_duration
+from floodmark.model.job import NEVER
+from floodmark.version import __version__
+
+from . import charts
+from .assets import asset_name
+from .csrf import csrf_field
+from .navigation import NAVIGATION
+
+_LONGEST_TEXT = 20_000
+_SIZES = ("B", "KB", "MB", "GB", "TB")
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates. They are compiled once per process."""
+    made = Environment(
+        loader=PackageLoader("floodmark.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
+    made.globals |= {"navigation": NAVIGATION}
+    made.filters |= {
+        "time": format_time,
+        "countdown": format_countdown,
+        "exact": format_exact,
+        "duration": _duration,
+        "count": format_count,
+        "size": format_size,
+        "json": format_json,
+        "cut": cut,
+        "weblink": web_link,
+    }
+    return made
+
+
+def render(template: str, **context: Any) -> str:
+    """Render a template."""
+    return environment().get_template(template).render(context)
+
+
+@pass_context
+def format_time(context: Context, moment: datetime | None, never: str = "never") -> Markup:
+    """Return a `<time>` with the distance to now, and the exact time as its title. The script keeps it current."""
+    if moment is None or moment == NEVER:
+        return Markup("<span class=muted>{}</span>").format(never)
+    view = context["view"]
+    text = relative(moment, view.now)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(_iso(moment), exact(moment, view.zone), text)
+
+
+@pass_context
+def format_countdown(context: Context, moment: datetime | None, never: str = "-") -> Markup:
+    """Return a `<time>` that counts down to a moment, and then says `now`."""
+    shown = format_time(context, moment, never)
+    return Markup(str(shown).replace("<time ", "<time data-countdown ", 1))  # noqa: S704 - made by `format_time`
+
+
+@pass_context
+def format_exact(context: Context, moment: datetime | None, zone: Any = None) -> str:
+    """Return the exact time, in the zone of the viewer or in another one."""
+    return "-" if moment is None or moment == NEVER else exact(moment, zone or context["view"].zone)
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """Return "in 14 min", "3 h 5 min ago" or "now"."""
+    away = moment - now
+    if abs(away) < timedelta(seconds=1):
+        return "now"
+    return f"in {format_duration(away)}" if away > timedelta() else f"{format_duration(-away)} ago"
+
+
+def exact(moment: datetime, zone: Any) -> str:
+    """Return a time with its zone: "2026-06-01 14:06:40 CEST"."""
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _duration(value: timedelta | float | None) -> str:
+    if value is None:
+        return "-"
+    return format_duration(value if isinstance(value, timedelta) else timedelta(seconds=value))
+
+
+def format_count(value: float | None) -> str:
+    """Return a number with thousands apart: 4 812 000 with narrow spaces."""
+    if value is None:
+        return "-"
+    return (
+        f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else f"{value:,.1f}".replace(",", "\u202f")
+    )
+
+
+def format_size(value: float | None) -> str:
+    """Return a number of bytes: "4.8 MB"."""
+    if value is None:
+        return "-"
+    for unit in _SIZES:
+        if abs(value) < 1000 or unit == _SIZES[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def format_json(value: Any) -> str:
+    """Return a value as indented JSON, cut after some thousand characters."""
+    return cut(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), _LONGEST_TEXT)
+
+
+def cut(text: Any, most: int = 200) -> str:
+    """Return the beginning of a text, with an ellipsis if it is longer."""
+    shown = str(text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def web_link(url: Any, text: str | None = None) -> Markup:
+    """Return a link to another site, or only its text if it is not http or https."""
+    address, shown = str(url), cut(text or url, 120)
+    try:
+        is_web = urlsplit(address).scheme in ("http", "https")
+    except ValueError:
+        is_web = False
+    if not is_web:
+        return escape(shown)
+    return Markup('<a href="{}" rel="noopener noreferrer" target="_blank" dir="auto">{}</a>').format(address, shown)
