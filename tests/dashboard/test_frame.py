@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import expect
 
 from dashboard.conftest import Window
+from dashboard.looks import look_at
 from dashboard.site import Site, csrf_in, post_form
 from floodmark.model.tokens import ROLES
 
@@ -171,3 +172,9 @@ async def test_an_action_works_with_and_without_script(site: Site, window: Windo
     await expect(page.locator(".flash.done")).to_be_visible()
     await expect(page.get_by_role("button", name="Resume")).to_be_visible()
     assert (await site.operations.job("news")).paused
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/sign-in", "/nowhere"])
+async def test_it_can_be_read_by_everyone(site: Site, window: Window, path: str) -> None:
+    await site.job("a-job-with-a-very-long-name-that-does-not-fit-on-a-phone-" + "x" * 100)
+    await look_at(await window.open(path))

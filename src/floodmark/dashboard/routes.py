@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from functools import cache
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+
+from floodmark.api.app import PREFIX
+from floodmark.errors import NotFound
 
 from . import actions, signing_in
 from .assets import serve_asset
-from .page import DashboardPage, route_of
+from .page import DashboardPage, answer_page, route_of
 from .pages import jobs, overview
 
 PAGES: tuple[DashboardPage, ...] = (*overview.PAGES, *jobs.PAGES)
@@ -21,4 +27,16 @@ def dashboard_routes() -> Sequence[BaseRoute]:
         *signing_in.ROUTES,
         actions.ROUTE,
         Route("/static/{name}", serve_asset, methods=["GET"], include_in_schema=False),
+        Route("/{path:path}", _refuse, methods=["GET"], include_in_schema=False),
     )
+
+
+async def _refuse(request: Request) -> Response:
+    """Answer 404: with a page for browsers, else as the API does."""
+    if request.scope["path"].startswith(PREFIX) or "text/html" not in request.headers.get("accept", ""):
+        raise HTTPException(404)
+
+    async def work() -> Response:
+        raise NotFound("there is no such page", hint="use the menu, or search for it")
+
+    return await answer_page(request, work)
