@@ -187,6 +187,24 @@ async def test_a_signed_push_is_a_hint_and_its_content_is_not_used(town: Town) -
     assert (await town.row()).pushes == 4
 
 
+@pytest.mark.spec("B3")
+async def test_people_see_the_subscriptions_without_their_secrets(town: Town) -> None:
+    operations = LocalOperations(town.resources, ADA)
+    assert (await operations.hubs()).items == []
+    await town.job()
+    await town.collect()
+    form = await town.subscribe()
+    await town.push(form)
+
+    answer = await town.client.get("/api/v2/triggers/hubs")
+
+    [shown] = answer.json()["items"]
+    assert (shown["target"], shown["state"], shown["pushes"]) == (town.target, "active", 1)
+    assert shown["last_push_at"] is not None
+    assert form["hub.secret"] not in answer.text
+    assert form["hub.callback"].rpartition("/")[2] not in answer.text
+
+
 @pytest.mark.spec("B3", "G9")
 async def test_a_hub_that_lies_gets_no_confirmation(town: Town) -> None:
     await town.job()

@@ -13,6 +13,7 @@ from rich.text import Text
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import format_duration, parse_every
 from floodmark.model.external_triggers import Kind, NewTrigger, TriggersStatus, TriggerStatus, Unmatched, the_only
+from floodmark.model.page import take
 
 from .confirmation import confirm
 from .option_groups import expand_options
@@ -91,6 +92,36 @@ def show_status(context: typer.Context, as_json: AsJson = False) -> None:
         if row.refused:
             _print_refused(cli, row, now)
     return None
+
+
+@triggers.command()
+def hubs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the WebSub hubs of feeds, with the state of the subscription there."""
+    cli = CliContext.of(context)
+    found, now = cli.work(lambda operations: take(operations.each_hub(), limit)), datetime.now(UTC)
+    if as_json:
+        return print_json(found)
+    if not found:
+        cli.out.print("No feed has named a hub.")
+        return cli.note("Hubs are used for adaptive jobs, if API_PUBLIC_URL is set: floodmark edit JOB --adaptive")
+    rows = [
+        [
+            Text(safe(row.target), style="bold"),
+            safe(row.hub),
+            row.state,
+            "-" if row.expires_at is None else relative(row.expires_at, now),
+            f"{row.pushes:,}",
+            "never" if row.last_push_at is None else relative(row.last_push_at, now),
+            short(row.last_error or "", 60),
+        ]
+        for row in found
+    ]
+    columns = ("feed", "hub", "state", "expires", "pushes", "last push", "last error")
+    return cli.out.print(table(*columns, rows=rows, right=("pushes",)))
 
 
 def _print_list(cli: CliContext, status: TriggersStatus) -> None:

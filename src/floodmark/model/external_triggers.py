@@ -79,6 +79,24 @@ class TriggersStatus(Struct, frozen=True, kw_only=True):
     ] = Unmatched(count=0)
 
 
+class HubSubscription(Struct, frozen=True, kw_only=True):
+    """The subscription of a feed at its WebSub hub."""
+
+    target: Annotated[str, Meta(description="The URL of the feed.")]
+    hub: Annotated[str, Meta(description="The URL of the hub.")]
+    state: Annotated[
+        Literal["found", "asked", "active", "leaving"],
+        Meta(
+            description="`found`: the feed names this hub, and nothing was asked; `asked`: the hub has not verified it "
+            "yet; `active`: the hub reports new entries; `leaving`: it is being ended."
+        ),
+    ]
+    expires_at: Annotated[datetime | None, Meta(description="It is renewed before that.")]
+    pushes: Annotated[int, Meta(description="How often the hub reported new entries.")]
+    last_push_at: datetime | None
+    last_error: Annotated[str | None, Meta(description="Why the last request to the hub failed.")]
+
+
 class NewTrigger(Struct, frozen=True, kw_only=True):
     """A trigger to create. `jobs` are names or ids, or prefixes of them."""
 

@@ -10,6 +10,7 @@ from floodmark.errors import InvalidInput
 from floodmark.model.external_triggers import (
     LONGEST_DEBOUNCE,
     SHORTEST_SECRET,
+    HubSubscription,
     Kind,
     NewTrigger,
     OfJobs,
@@ -18,7 +19,7 @@ from floodmark.model.external_triggers import (
 )
 from floodmark.model.page import Page
 
-from .declaration import Body, Derived, Path, delete, get, post
+from .declaration import Body, Derived, Each, Path, delete, get, post
 from .words import Cursor, Limit, Name, Text
 
 _TAG = "Triggers"
@@ -84,6 +85,12 @@ class TriggerOperations:
     @get("/triggers/status", tag=_TAG)
     async def triggers_status(self) -> TriggersStatus:
         """Show the status of triggers. Deliveries, refusals with reasons, the listener, and patterns of jobs."""
+
+    @get("/triggers/hubs", tag=_TAG, operation_id="list_hubs")
+    async def hubs(self, *, cursor: Cursor = None, limit: Limit = 50) -> Page[HubSubscription]:
+        """List WebSub hubs. Each feed that names a hub, with the state of its subscription there."""
+
+    each_hub = Each(hubs)
 
     @get("/triggers/webhooks", tag=_TAG, operation_id="list_webhooks")
     async def webhooks(self, *, cursor: Cursor = None, limit: Limit = 50) -> TriggerPage:

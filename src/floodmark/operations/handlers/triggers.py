@@ -13,6 +13,7 @@ from floodmark.errors import InvalidInput
 from floodmark.inbound.redis_listeners import CHANNELS, STREAMS, Hearing, find_hearing, group_of, make_group, own_names
 from floodmark.inbound.triggers import UNMATCHED, UNREADABLE, Triggers, new_secret
 from floodmark.model.external_triggers import (
+    HubSubscription,
     Kind,
     NewTrigger,
     OfJobs,
@@ -24,6 +25,7 @@ from floodmark.model.external_triggers import (
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.triggers import AddedTrigger, TriggerOperations, TriggerPage
 from floodmark.security.vault import Vault
+from floodmark.sources.feed.subscriptions import FeedSubscriptions
 
 from .base import Handlers
 
@@ -48,6 +50,11 @@ class TriggerHandlers(TriggerOperations, Handlers):
             unmatched=msgspec.convert(unmatched, Unmatched),
             unreadable=msgspec.convert(unreadable, Unmatched),
         )
+
+    async def hubs(self, *, cursor: str | None = None, limit: int = 50) -> Page[HubSubscription]:
+        subscriptions = FeedSubscriptions(self.resources.database, self.resources.clock)
+        rows = await subscriptions.page(last_key("hubs", cursor, str), limit + 1)
+        return page_of(rows, limit, "hubs", lambda row: [row.target])
 
     async def webhooks(self, *, cursor: str | None = None, limit: int = 50) -> TriggerPage:
         return await self._page_with_jobs("webhook", cursor, limit)

@@ -18,15 +18,17 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, update
 
+from floodmark.model.external_triggers import HubSubscription
 from floodmark.model.job import ScheduleType
 from floodmark.store.hints import hint_jobs
-from floodmark.store.repository import Repository
+from floodmark.store.repository import Repository, bound_limit
 from floodmark.store.tables import jobs
 
 from .hubs import FeedHub
 from .tables import feed_subscriptions
 
 _KIND = "feed"
+_MOST_SHOWN = 500
 _CELL = feed_subscriptions.c
 _OF_FEED = (jobs.c.source == _KIND) & (jobs.c.target == _CELL.target)
 _IS_KNOWN = exists().where(_OF_FEED)
@@ -89,6 +91,13 @@ class FeedSubscriptions(Repository):
             ),
             limit=limit,
         )
+
+    async def page(self, after: str | None = None, limit: int = 100) -> list[HubSubscription]:
+        """Return subscriptions by the URL of their feed, for people. The next page is `after` the last one."""
+        query = select(*(_CELL[name] for name in HubSubscription.__struct_fields__))
+        query = query if after is None else query.where(_CELL.target > after)
+        rows = await self._database.fetch(query.order_by(_CELL.target).limit(bound_limit(limit, _MOST_SHOWN)))
+        return [HubSubscription(**row) for row in rows]
 
     async def find(self, callback: str) -> FeedSubscription | None:
         """Return the subscription with this callback."""
