@@ -86,6 +86,7 @@ class Floodmark:
         watermark: Pick = None,
         occurred_at: Pick = None,
         batch_size: int = 100,
+        blocking: bool = True,
         priority: Priority | str | int = Priority.NORMAL,
         timeout: str | timedelta | None = None,
         retry_max: int | None = None,
@@ -106,6 +107,9 @@ class Floodmark:
         `key` is the name of the field (or a function) that identifies an item; `watermark` that of the field that
         becomes `since`. With `adaptive=True` it runs when enough new items are expected, within the requests of its
         `budget` and at least every `max_delay`; `weight` says how much the delay of its items counts.
+
+        A plain function or generator runs on a thread, because it may block. With `blocking=False` it runs in the event
+        loop, which is cheaper: use it only for functions that never wait for anything.
         """
         when = when_of(
             every=every,
@@ -138,7 +142,12 @@ class Floodmark:
 
         def declare(function: F) -> F:
             made = Collector(
-                function=function, key=key, watermark=watermark, occurred_at=occurred_at, batch_size=batch_size
+                function=function,
+                key=key,
+                watermark=watermark,
+                occurred_at=occurred_at,
+                batch_size=batch_size,
+                blocking=blocking,
             )
             self._declare(name or function.__name__, made, spec)
             return function

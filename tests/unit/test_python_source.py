@@ -4,6 +4,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -83,6 +84,37 @@ async def test_a_plain_function_is_called_on_a_thread() -> None:
 
     assert [item.key for item in await items(it, key="id")] == ["0", "1", "2"]
     assert threading.current_thread().name not in seen
+
+
+async def test_a_function_that_never_blocks_needs_no_thread() -> None:
+    seen: list[str] = []
+
+    def gen() -> Iterator[dict[str, int]]:
+        for post in posts(3):
+            seen.append(threading.current_thread().name)
+            yield post
+
+    def it() -> list[dict[str, int]]:
+        return list(gen())
+
+    for function in (gen, it):
+        assert [item.key for item in await items(function, key="id", blocking=False)] == ["0", "1", "2"]
+    assert set(seen) == {threading.current_thread().name}
+
+
+async def test_a_returned_list_is_not_passed_to_a_thread() -> None:
+    """An async function does not block, and neither does its list."""
+
+    class NoThreads(Executor):
+        def submit(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("a thread was used")
+
+    async def it() -> list[dict[str, int]]:
+        return posts(3)
+
+    source = PythonSource({"it": Collector(function=it, key="id")}, NoThreads())
+    [batch] = [one async for one in source.collect(Target(name="it", stream="s", params={}), None, a_context())]
+    assert [item.key for item in batch.items] == ["0", "1", "2"]
 
 
 async def test_a_coroutine_that_returns_a_list() -> None:
@@ -322,8 +354,8 @@ async def test_what_came_before_trouble_is_kept(it: Callable[..., Any]) -> None:
 
 
 @pytest.mark.spec("G7")
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_what_it_holds_is_let_go_when_it_is_left_half_way(is_async: bool) -> None:
+@pytest.mark.parametrize(("is_async", "blocking"), [(True, True), (False, True), (False, False)])
+async def test_what_it_holds_is_let_go_when_it_is_left_half_way(is_async: bool, blocking: bool) -> None:
     ended = threading.Event()
 
     async def agen() -> AsyncIterator[dict[str, int]]:
@@ -340,7 +372,7 @@ async def test_what_it_holds_is_let_go_when_it_is_left_half_way(is_async: bool) 
         finally:
             ended.set()
 
-    collection: Any = collecting(agen if is_async else gen, key="id", batch_size=2)
+    collection: Any = collecting(agen if is_async else gen, key="id", batch_size=2, blocking=blocking)
     await anext(collection)
     assert not ended.is_set()
     await collection.aclose()

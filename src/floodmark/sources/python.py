@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Executor as Threads
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, closing, nullcontext
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -75,6 +75,8 @@ class Collector(Struct, frozen=True, kw_only=True):
     """The field or function whose value becomes `since`; without it every run starts from the beginning."""
     occurred_at: Pick = None
     batch_size: int = BATCH_SIZE
+    blocking: bool = True
+    """Whether a plain function may block: it then runs on a thread."""
 
 
 class UnknownCollector(InvalidInput):
@@ -203,11 +205,11 @@ class PythonSource:
         filled = signature.positional[: len(args)]
         passed = {k: v for k, v in known.items() if (signature.takes_any or k in signature.names) and k not in filled}
         call = partial(collector.function, *args, **passed | kwargs)
-        # A plain function may block, so it is called in a thread.
+        # A plain function may block, so it is called later, in a thread.
         return call() if signature.returns_at_once else call
 
     async def _batches(self, collector: Collector, yielded: Any, context: Context) -> AsyncIterator[Batch]:
-        things = yielded if inspect.isasyncgen(yielded) else self._from_thread(yielded, context)
+        things = yielded if inspect.isasyncgen(yielded) else self._read(yielded, context, collector)
         pending: list[Any] = []
         trouble: Exception | None = None
         began = time.monotonic()
@@ -239,13 +241,10 @@ class PythonSource:
             # Its `finally` blocks run now, not at garbage collection.
             await things.aclose()
 
-    async def _from_thread(self, yielded: Any, context: Context) -> AsyncGenerator[Any, None]:
+    async def _read(self, yielded: Any, context: Context, collector: Collector) -> AsyncGenerator[Any, None]:
         """Yield the items of a coroutine, a function or a generator; the last two may block, so a thread runs them."""
-        loop = asyncio.get_running_loop()
-        # The thread inherits the context: its log lines and requests belong to this execution.
-        in_context = copy_context().run
         if isinstance(yielded, partial):
-            yielded = await loop.run_in_executor(self._threads, in_context, yielded)
+            yielded = await self._in_thread(yielded) if collector.blocking else yielded()
         if inspect.isawaitable(yielded):
             yielded = await yielded
         if isinstance(yielded, AsyncIterable):
@@ -259,19 +258,35 @@ class PythonSource:
             return
         if yielded is None or isinstance(yielded, Batch | Item | Mapping):
             yielded = [] if yielded is None else [yielded]
-        things = iter(yielded)
+        if not collector.blocking or isinstance(yielded, list | tuple):
+            # Nothing blocks here, and a thread would cost more than most functions take.
+            with closing(yielded) if isinstance(yielded, Generator) else nullcontext():
+                for thing in yielded:
+                    yield thing
+            return
+        async with aclosing(self._from_thread(iter(yielded))) as things:
+            async for thing in things:
+                yield thing
+
+    async def _from_thread(self, things: Iterator[Any]) -> AsyncGenerator[Any, None]:
+        """Yield the items of an iterator that may block."""
         is_over = False
         try:
             while not is_over:
-                part, is_over, error = await loop.run_in_executor(self._threads, in_context, _pull, things)
+                part, is_over, error = await self._in_thread(_pull, things)
                 for thing in part:
                     yield thing
                 if error is not None:
                     raise error
         except GeneratorExit:
             if isinstance(things, Generator):
-                await loop.run_in_executor(self._threads, in_context, things.close)
+                await self._in_thread(things.close)
             raise
+
+    async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
+        # The thread inherits the context: its log lines and requests belong to this execution.
+        in_context = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._threads, in_context, call, *args)
 
 
 def _pull(things: Iterator[Any]) -> tuple[list[Any], bool, Exception | None]:
