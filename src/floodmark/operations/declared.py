@@ -1,6 +1,7 @@
 """All operations."""
 
 from .accounts import AccountOperations
+from .batches import BatchOperations
 from .budgets import BudgetOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
@@ -18,6 +19,7 @@ from .triggers import TriggerOperations
 
 class Operations(
     JobOperations,
+    BatchOperations,
     ExecutionOperations,
     StreamOperations,
     ReportOperations,
