@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import fields as fields_of
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, create_model
 
-from floodmark.model.batches import Action
+from floodmark.model.bulk import Action
 from floodmark.model.fleet import Overview, QueueDepth, WorkerInfo
 from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, TokenRow
@@ -128,7 +128,7 @@ def struct_model(struct: type[Struct]) -> type[BaseModel]:
 
 @cache
 def _action_model(action: type[Action]) -> type[BaseModel]:
-    """Return the model of one operation of a batch in a request."""
+    """Return the model of one operation of a bulk request."""
     hints = get_type_hints(action, include_extras=True)
     fields: dict[str, Any] = {"op": (Literal[action.__struct_config__.tag], ...)}
     for field in fields_of(action):

@@ -14,9 +14,9 @@ transport.py  time-outs, retries, and errors
 """
 
 from floodmark.errors import Denied
-from floodmark.model.batches import (
+from floodmark.model.bulk import (
     AddJob,
-    BatchReport,
+    BulkReport,
     ChangeJob,
     PauseJob,
     PutJob,
@@ -37,7 +37,7 @@ from .waiting import SyncClient
 __all__ = [
     "AccountShown",
     "AddJob",
-    "BatchReport",
+    "BulkReport",
     "ChangeJob",
     "Client",
     "Denied",

@@ -1,8 +1,8 @@
 """All operations."""
 
 from .accounts import AccountOperations
-from .batches import BatchOperations
 from .budgets import BudgetOperations
+from .bulk import BulkOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
 from .fleet import FleetOperations, InstallationOperations
@@ -19,7 +19,7 @@ from .triggers import TriggerOperations
 
 class Operations(
     JobOperations,
-    BatchOperations,
+    BulkOperations,
     ExecutionOperations,
     StreamOperations,
     ReportOperations,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -86,13 +88,24 @@ def check_json(name: str, value: Any, *, hint: str) -> Any:
 
 
 def _check_column(name: str, value: Any) -> Any:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, str | int | float | NoneType):
+        return _check_repeated(name, type(value).__name__, value)
+    return _check_value(name, value)
+
+
+# Most columns of most jobs have the same values.
+@lru_cache(maxsize=1024)
+def _check_repeated(name: str, kind: str, value: Any) -> Any:
+    """Check a value that can be compared; `kind` tells 1 and true apart."""
+    return _check_value(name, value)
+
+
+def _check_value(name: str, value: Any) -> Any:
     field = _SETTABLE.get(name)
     if field is None:
         raise InvalidInput(f"a job has no field {name[:60]!r} that can be set", hint=_hint_for_unknown(name))
-    if value is None and field.is_optional:
-        return None
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
     try:
         good = msgspec.convert(value, _CHECKED_TYPES[name])
     except msgspec.ValidationError as error:
@@ -105,6 +118,8 @@ def _check_column(name: str, value: Any) -> Any:
 def _plain(field: JobField, value: Any) -> Any:
     name = field.name
     if isinstance(value, dict | list):
+        if not value:
+            return value
         return check_json(name, list(dict.fromkeys(value)) if name == "tags" else value, hint=field.hint)
     if isinstance(value, str) and not value.isprintable():
         raise InvalidInput(f"{name} is {_show(value)}: it holds characters that cannot be shown", hint=field.hint)

@@ -26,7 +26,7 @@ from .rows import JOB_COLUMNS, job_from_row
 from .tables import job_executions, jobs
 from .types import Json
 
-# The columns that a batch may change.
+# The columns that a bulk request may change.
 _COLUMNS = (*SETTABLE_COLUMNS, "paused", "pause_reason")
 _JSON = frozenset(column.name for column in jobs.c if isinstance(column.type, type(Json)))
 
@@ -131,7 +131,7 @@ class ManyJobs(Jobs):
             for gone in chunks(writes.removed):
                 await connection.execute(delete(jobs).where(jobs.c.job_id.in_(gone)))
             now = self._now()
-            # In order of name, so that two batches cannot deadlock.
+            # In order of name, so that two bulk requests cannot deadlock.
             for new in chunks(sorted(writes.added, key=lambda row: str(row["name"]))):
                 statement = insert(jobs).values(created_at=now, updated_at=now).returning(jobs.c.job_id)
                 await connection.execute(statement, [dict(row) for row in new])

@@ -15,10 +15,10 @@ from floodmark.api.tables import idempotency_keys
 from floodmark.app import Floodmark
 from floodmark.client import Client, Denied, JobFilter, SyncClient
 from floodmark.model.audit import Actor
-from floodmark.model.batches import (
+from floodmark.model.bulk import (
     Action,
     AddJob,
-    BatchReport,
+    BulkReport,
     ChangeJob,
     PauseJob,
     PutJob,
@@ -35,7 +35,7 @@ from system.stores import a_spec
 
 pytestmark = pytest.mark.spec("B9")
 
-KEY = {"Idempotency-Key": "one-batch"}
+KEY = {"Idempotency-Key": "one-request"}
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def add(target: str, **columns: Any) -> AddJob:
     return AddJob(job={"source": "telegram", "target": target, **columns})
 
 
-def statuses(report: BatchReport) -> list[str]:
+def statuses(report: BulkReport) -> list[str]:
     return [line.status for line in report.results]
 
 
-def details(report: BatchReport) -> list[str | None]:
+def details(report: BulkReport) -> list[str | None]:
     return [None if line.error is None else line.error.detail for line in report.results]
 
 
@@ -68,7 +68,7 @@ async def test_each_operation_has_its_own_result(local: LocalOperations) -> None
         await local.add_job(a_spec(f"feeds:{name}", name=name, tags=("old", "kept")))
     await local.pause_job("four", "by hand")
     await given_executions(local.resources, [(await local.job("five")).job_id], put=False)
-    report = await local.batch_jobs(
+    report = await local.bulk_jobs(
         [
             add("https://t.me/Harbour/12", tags=["news"], priority=1),
             add("not a channel"),
@@ -113,14 +113,14 @@ async def test_each_operation_has_its_own_result(local: LocalOperations) -> None
     }
 
 
-async def test_an_atomic_batch_changes_all_or_nothing(local: LocalOperations) -> None:
+async def test_an_atomic_request_changes_all_or_nothing(local: LocalOperations) -> None:
     await local.add_job(a_spec("feeds:news", name="news"))
     operations = [add("@harbour"), PauseJob(name="news"), RemoveJob(name="nobody")]
     before = await rows_of(local.resources, jobs), await rows_of(local.resources, audit)
-    refused = await local.batch_jobs(operations, atomic=True)
+    refused = await local.bulk_jobs(operations, atomic=True)
     assert (refused.applied, statuses(refused)) == (False, ["skipped", "skipped", "failed"])
     assert before == (await rows_of(local.resources, jobs), await rows_of(local.resources, audit))
-    assert (await local.batch_jobs(operations[:2], atomic=True)).applied
+    assert (await local.bulk_jobs(operations[:2], atomic=True)).applied
     assert await names(local) == ["news", "telegram-harbour"]
 
 
@@ -128,17 +128,17 @@ async def test_a_dry_run_says_what_would_happen_and_changes_nothing(local: Local
     await local.add_job(a_spec("feeds:news", name="news"))
     operations = [add("@harbour"), add("@harbour"), add("@pier", budget="none"), RemoveJob(name="news")]
     before = await rows_of(local.resources, jobs)
-    tried = await local.batch_jobs(operations, dry_run=True)
+    tried = await local.bulk_jobs(operations, dry_run=True)
     assert (tried.applied, tried.dry_run, await rows_of(local.resources, jobs)) == (False, True, before)
-    done = await local.batch_jobs(operations)
+    done = await local.bulk_jobs(operations)
     assert statuses(tried) == statuses(done) == ["added", "existing", "failed", "removed"]
     assert [line.name for line in tried.results] == [line.name for line in done.results]
 
 
 async def test_a_job_that_is_there_is_left_alone_unless_it_differs(local: LocalOperations) -> None:
-    first = await local.batch_jobs([add("@harbour", interval_seconds=60, tags=["a", "b"])])
+    first = await local.bulk_jobs([add("@harbour", interval_seconds=60, tags=["a", "b"])])
     assert statuses(first) == ["added"]
-    again = await local.batch_jobs(
+    again = await local.bulk_jobs(
         [
             add("harbour"),
             add("t.me/harbour", interval_seconds=60.0, tags=["b", "a"]),
@@ -163,7 +163,7 @@ async def test_an_existing_instance_is_replaced_if_the_installation_says_so(sqli
         await local.add_job(a_spec("feeds:news", name="news"))
         await local.pause_job("news")
         operation = AddJob(job={"name": "news", "source": "python", "target": "feeds:other", "interval_seconds": 5})
-        assert statuses(await local.batch_jobs([operation])) == ["changed"]
+        assert statuses(await local.bulk_jobs([operation])) == ["changed"]
         job = await local.job("news")
         assert (job.target, job.when.interval_seconds, job.paused) == ("feeds:other", 5, False)
 
@@ -171,17 +171,17 @@ async def test_an_existing_instance_is_replaced_if_the_installation_says_so(sqli
 async def test_names_that_are_taken_get_numbers(local: LocalOperations) -> None:
     await local.add_job(a_spec("feeds:x", name="telegram-harbour"))
     many = [add("@harbour", tenant_id=f"t{n}") for n in range(12)]
-    report = await local.batch_jobs([*many, ChangeJob(name="telegram-harbour", columns={"name": "telegram-harbour-5"})])
+    report = await local.bulk_jobs([*many, ChangeJob(name="telegram-harbour", columns={"name": "telegram-harbour-5"})])
     assert statuses(report) == ["added"] * 12 + ["changed"]
     assert [line.name for line in report.results[:5]] == [f"telegram-harbour-{n}" for n in (2, 3, 4, 6, 7)]
     assert len(set(await names(local))) == 13
-    taken = await local.batch_jobs([ChangeJob(name="telegram-harbour-2", columns={"name": "telegram-harbour-3"})])
+    taken = await local.bulk_jobs([ChangeJob(name="telegram-harbour-2", columns={"name": "telegram-harbour-3"})])
     assert details(taken) == ["there is already a job 'telegram-harbour-3'"]
 
 
 async def test_jobs_may_depend_on_each_other_in_any_order(local: LocalOperations) -> None:
     await local.add_job(a_spec("feeds:base", name="base"))
-    report = await local.batch_jobs(
+    report = await local.bulk_jobs(
         [
             add("@last", name="last", depends_on=["middle", "base"]),
             add("@middle", name="middle", depends_on=["first"]),
@@ -197,13 +197,13 @@ async def test_jobs_may_depend_on_each_other_in_any_order(local: LocalOperations
     assert (await local.job("last")).depends_on == ("base", "middle")
     assert "would wait for each other" in str(details(report)[3])
     assert details(report)[5:] == [f"there is no job '{name}' to depend on" for name in ("ring-a", "nobody", "lost")]
-    closing = await local.batch_jobs(
+    closing = await local.bulk_jobs(
         [ChangeJob(name="first", columns={"depends_on": ["last"]}), ChangeJob(name="last", columns={"depends_on": []})]
     )
     assert statuses(closing) == ["changed", "changed"], details(closing)
     assert (await local.job("first")).depends_on == ("last",)
     assert "would wait" in str(
-        details(await local.batch_jobs([ChangeJob(name="last", columns={"depends_on": ["first"]})]))
+        details(await local.bulk_jobs([ChangeJob(name="last", columns={"depends_on": ["first"]})]))
     )
 
 
@@ -216,22 +216,22 @@ async def test_what_is_put_is_there_afterwards_and_declared_jobs_are_left_alone(
         PutJob(job={"source": "python", "target": "feeds:code"}),
         PutJob(job={"name": "quiet", "source": "telegram", "target": "@quiet", "schedule_type": "event"}),
     ]
-    report = await local.batch_jobs(operations)
+    report = await local.bulk_jobs(operations)
     assert statuses(report) == ["added", "skipped", "failed", "added"], details(report)
     assert report.results[1].note == "code declares this job"
     assert (await local.job("quiet")).when.schedule_type == "event"
-    assert statuses(await local.batch_jobs(operations)) == ["unchanged", "skipped", "failed", "unchanged"]
+    assert statuses(await local.bulk_jobs(operations)) == ["unchanged", "skipped", "failed", "unchanged"]
     await local.change_job("harbour", {"priority": 1, "retry_max": 9, "tags": ["b"]})
-    back = (await local.batch_jobs([PutJob(job=wanted)])).results[0]
+    back = (await local.bulk_jobs([PutJob(job=wanted)])).results[0]
     assert back.before == {"priority": 1, "retry_max": 9, "tags": ["b"]}
     assert back.after == {"priority": 2, "retry_max": 3, "tags": ["a"]}
 
 
 async def test_a_mask_keeps_the_stored_secret_and_is_never_stored(local: LocalOperations) -> None:
     job = {"name": "site", "source": "python", "target": "feeds:site", "params": {"api_token": "12345", "depth": 2}}
-    assert statuses(await local.batch_jobs([PutJob(job=job)])) == ["added"]
+    assert statuses(await local.bulk_jobs([PutJob(job=job)])) == ["added"]
     masked = {**job, "params": {"api_token": "***", "depth": 2}}
-    kept = await local.batch_jobs([PutJob(job=masked), PutJob(job={**masked, "name": "other"})])
+    kept = await local.bulk_jobs([PutJob(job=masked), PutJob(job={**masked, "name": "other"})])
     assert statuses(kept) == ["unchanged", "failed"]
     assert "the mask of a secret" in str(details(kept)[1])
     assert (await local.job("site")).params == job["params"]
@@ -244,15 +244,15 @@ async def test_a_change_is_refused_if_the_job_is_at_another_version(local: Local
         RemoveJob(name="news", version=7),
     ]
     for operation in stale:
-        report = await local.batch_jobs([operation])
+        report = await local.bulk_jobs([operation])
         assert "it is at version 1" in str(details(report)[0])
-    assert statuses(await local.batch_jobs([RemoveJob(name="news", version=1)])) == ["removed"]
+    assert statuses(await local.bulk_jobs([RemoveJob(name="news", version=1)])) == ["removed"]
 
 
-async def test_two_batches_at_once_make_each_job_once(local: LocalOperations) -> None:
+async def test_two_requests_at_once_make_each_job_once(local: LocalOperations) -> None:
     await local.add_job(a_spec("feeds:news", name="news"))
     same = [*(add(f"@channel_{n}") for n in range(40)), TagJob(name="news", add=["x"])]
-    reports = await asyncio.gather(*(local.batch_jobs(same) for _ in range(3)))
+    reports = await asyncio.gather(*(local.bulk_jobs(same) for _ in range(3)))
     assert [report.failed for report in reports] == [0, 0, 0]
     assert sum(report.count("added") for report in reports) == 40
     assert sum(report.count("changed") for report in reports) == 1
@@ -276,7 +276,7 @@ async def test_the_number_of_statements_does_not_follow_the_number_of_jobs(local
             [RemoveJob(name=f"telegram-size-{size}-{n}") for n in range(size)],
         ):
             counted.clear()
-            assert (await local.batch_jobs(operations)).failed == 0
+            assert (await local.bulk_jobs(operations)).failed == 0
             found.append(len(counted))
     assert found[:4] == found[4:]
     assert max(found) <= 20
@@ -286,17 +286,17 @@ async def test_an_operator_may_pause_many_jobs_but_not_add_any(light: Api) -> No
     admin, operator = await a_token(light.resources), await a_token(light.resources, "operate", name="op")
     await light.post("jobs", json={"source": "python", "target": "feeds:news"}, headers=bearer(admin))
     pause: dict[str, Any] = {"op": "pause", "name": "news"}
-    done = await light.post("jobs/batch", json={"operations": [pause]}, headers=bearer(operator))
+    done = await light.post("jobs/bulk", json={"operations": [pause]}, headers=bearer(operator))
     assert (done.status_code, done.json()["results"][0]["status"]) == (200, "changed")
     both = {"operations": [{"op": "resume", "name": "news"}, {"op": "tag", "name": "news", "add": ["x"]}]}
-    refused = await light.post("jobs/batch", json=both, headers=bearer(operator))
+    refused = await light.post("jobs/bulk", json=both, headers=bearer(operator))
     assert (refused.status_code, refused.json()["detail"]) == (
         403,
         "the operation tag needs the role admin, and op has the role operate",
     )
     async with Client(light.base, operator) as client:
         with pytest.raises(Denied, match="needs the role admin"):
-            await client.batch_jobs([add("@harbour")])
+            await client.bulk_jobs([add("@harbour")])
         assert (await client.job("news")).paused
 
 
@@ -312,7 +312,7 @@ async def test_an_operator_may_pause_many_jobs_but_not_add_any(light: Api) -> No
 )
 async def test_a_malformed_operation_refuses_the_request(light: Api, operation: dict[str, Any]) -> None:
     good = {"op": "add", "job": {"source": "python", "target": "feeds:news"}}
-    refused = await light.post("jobs/batch", json={"operations": [good, operation]})
+    refused = await light.post("jobs/bulk", json={"operations": [good, operation]})
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"].startswith("body.operations.1")
     assert (await light.get("jobs")).json()["items"] == []
@@ -327,7 +327,7 @@ async def test_values_of_wrong_types_fail_their_own_line(light: Api) -> None:
         job(timeout_seconds="x"), job(schedule_type="x"), job(params=[]), job(source=None), job(source="nothing"),
         {"op": "add", "job": {}},
     ]  # fmt: skip
-    answer = await light.post("jobs/batch", json={"operations": [*bad, job()]})
+    answer = await light.post("jobs/bulk", json={"operations": [*bad, job()]})
     found = answer.json()
     assert [line["status"] for line in found["results"]] == ["failed"] * len(bad) + ["added"], found
     errors = [line["error"] for line in found["results"][:-1]]
@@ -335,17 +335,17 @@ async def test_values_of_wrong_types_fail_their_own_line(light: Api) -> None:
     assert all(error["detail"] and error["hint"] for error in errors)
 
 
-async def test_a_batch_has_ten_thousand_operations_at_most(light: Api) -> None:
+async def test_a_request_has_ten_thousand_operations_at_most(light: Api) -> None:
     many = [{"op": "resume", "name": "x"}] * 10_001
-    refused = await light.post("jobs/batch", json={"operations": many})
+    refused = await light.post("jobs/bulk", json={"operations": many})
     assert refused.status_code == 422
-    assert (await light.post("jobs/batch", json={"operations": []})).status_code == 422
+    assert (await light.post("jobs/bulk", json={"operations": []})).status_code == 422
 
 
-async def test_a_batch_that_is_sent_twice_is_carried_out_once(api: Api) -> None:
+async def test_a_request_that_is_sent_twice_is_carried_out_once(api: Api) -> None:
     body = {"operations": [{"op": "add", "job": {"source": "python", "target": "feeds:news"}}]}
-    first = await api.post("jobs/batch", json=body, headers=KEY)
-    again = await api.post("jobs/batch", json=body, headers=KEY)
+    first = await api.post("jobs/bulk", json=body, headers=KEY)
+    again = await api.post("jobs/bulk", json=body, headers=KEY)
     assert first.json() == again.json()
     assert again.headers["idempotency-replayed"] == "true"
 
@@ -359,7 +359,7 @@ async def test_the_next_request_gets_the_results_of_one_whose_process_died(api: 
             {"op": "remove", "name": "old"},
         ]
     }
-    first = (await api.post("jobs/batch", json=body, headers=KEY)).json()
+    first = (await api.post("jobs/bulk", json=body, headers=KEY)).json()
     assert [line["status"] for line in first["results"]] == ["added", "added", "removed"]
     [row] = await rows_of(api.resources, idempotency_keys)
     async with api.resources.database.writing() as connection:
@@ -367,35 +367,35 @@ async def test_the_next_request_gets_the_results_of_one_whose_process_died(api: 
         promised = {"promised": row["answer"]["promised"]}
         long_ago = api.resources.clock.now() - timedelta(minutes=2)
         await connection.execute(update(idempotency_keys).values(answer=promised, created_at=long_ago))
-    again = (await api.post("jobs/batch", json=body, headers=KEY)).json()
+    again = (await api.post("jobs/bulk", json=body, headers=KEY)).json()
     assert [line["status"] for line in again["results"]] == ["added", "added", "removed"]
     assert [line["job_id"] for line in again["results"][:2]] == [line["job_id"] for line in first["results"][:2]]
     assert [job["name"] for job in (await api.get("jobs")).json()["items"]] == ["news", "tides"]
 
 
-async def test_both_clients_send_batches(sqlite: Opened) -> None:
+async def test_both_clients_send_bulk(sqlite: Opened) -> None:
     async with serving(sqlite) as api:
         operations: list[Action] = [
             AddJob(job={"source": "python", "target": "feeds:news", "timeout_seconds": timedelta(minutes=5)}),
             PauseJob(name="news", reason="storm"),
         ]
         async with Client(api.base) as client:
-            report = await client.batch_jobs(operations)
+            report = await client.bulk_jobs(operations)
             assert statuses(report) == ["added", "failed"]
             assert report.results[1].error is not None
             assert report.results[1].error.hint == "see what there is with: floodmark ls"
             assert (await client.job("news")).timeout == timedelta(minutes=5)
 
-        def blocking() -> BatchReport:
+        def blocking() -> BulkReport:
             with SyncClient(api.base) as client:
-                return client.batch_jobs(operations[1:], atomic=True, dry_run=True)
+                return client.bulk_jobs(operations[1:], atomic=True, dry_run=True)
 
         assert statuses(await asyncio.to_thread(blocking)) == ["changed"]
 
 
 async def test_jobs_are_found_by_pattern_and_by_their_origin(local: LocalOperations) -> None:
     await local.store.jobs.declare(a_spec("feeds:code", name="code"))
-    await local.batch_jobs([add("@harbour"), add("@pier"), add("@under_score", name="100%[x]")])
+    await local.bulk_jobs([add("@harbour"), add("@pier"), add("@under_score", name="100%[x]")])
 
     async def found(**which: Any) -> list[str]:
         return [job.name async for job in local.each_job(JobFilter(**which))]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from floodmark.model.batches import MOST_OPERATIONS, Action, BatchReport, JobAction
+from floodmark.model.bulk import MOST_OPERATIONS, Action, BulkReport, JobAction
 
 from .declaration import Body, post
 from .jobs import columns_to_send
@@ -18,21 +18,21 @@ _EXAMPLE = [
 
 
 def action_to_send(action: Action) -> dict[str, Any]:
-    """Return an operation of a batch as JSON values."""
+    """Return an operation of a bulk request as JSON values."""
     given = {"op": action.__struct_config__.tag, **msgspec.structs.asdict(action)}
     return {name: columns_to_send(value) if name in _COLUMNS else value for name, value in given.items()}
 
 
-class BatchOperations:
+class BulkOperations:
     """Create, change and remove many jobs."""
 
     @post(
-        "/jobs/batch",
+        "/jobs/bulk",
         tag="Jobs",
-        body=("BatchIn", "Changes of many jobs."),
+        body=("BulkIn", "Changes of many jobs."),
         is_repeatable=True,
     )
-    async def batch_jobs(
+    async def bulk_jobs(
         self,
         operations: Annotated[
             Sequence[Action],
@@ -48,7 +48,7 @@ class BatchOperations:
         *,
         atomic: Annotated[bool, Body("Carry out all operations or none.")] = False,
         dry_run: Annotated[bool, Body("Report what would be done, and change nothing.")] = False,
-    ) -> BatchReport:
+    ) -> BulkReport:
         """Change many jobs. Up to 10,000 operations; the answer has a result for each, in the same order.
 
         The status is 200 even if operations fail: look at `failed`. Each operation is carried out if it can be, all

@@ -1,4 +1,4 @@
-"""Handlers of batches: many jobs in one request."""
+"""Handlers of bulk requests: many jobs in one request."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,12 @@ from sqlalchemy.exc import DBAPIError
 
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict, Denied, InvalidInput
-from floodmark.model.batches import (
+from floodmark.model.bulk import (
     MOST_OPERATIONS,
     Action,
     AddJob,
-    BatchLine,
-    BatchReport,
+    BulkLine,
+    BulkReport,
     JobAction,
     PauseJob,
     PutJob,
@@ -25,26 +25,26 @@ from floodmark.model.batches import (
 from floodmark.model.ids import new_id
 from floodmark.model.shapes import job_shape
 from floodmark.model.tokens import is_enough
-from floodmark.operations.batch_drafts import Decisions, Draft
-from floodmark.operations.batch_planning import BatchPlanner, changes_of_draft, line_of
-from floodmark.operations.batches import BatchOperations
+from floodmark.operations.bulk import BulkOperations
+from floodmark.operations.bulk_drafts import Decisions, Draft
+from floodmark.operations.bulk_planning import BulkPlanner, changes_of_draft, line_of
 from floodmark.store.audit import AuditEntry
 from floodmark.store.dialects import chunks
 from floodmark.store.many_jobs import ManyJobs, OutdatedError
 
 from .base import Handlers
 
-# The jobs of one transaction, unless the batch is atomic: other writers need not wait long.
+# The jobs of one transaction, unless the request is atomic: other writers need not wait long.
 _PORTION = 500
 _ATTEMPTS = 3
 _OPERATED = (PauseJob, ResumeJob)
-_OTHER_FAILED = "another operation failed, and the batch is atomic"
+_OTHER_FAILED = "another operation failed, and the request is atomic"
 
 
-class BatchHandlers(BatchOperations, Handlers):
+class BulkHandlers(BulkOperations, Handlers):
     """Many jobs in the store."""
 
-    async def batch_jobs(
+    async def bulk_jobs(
         self,
         operations: Sequence[Action | Mapping[str, Any]],
         *,
@@ -52,21 +52,21 @@ class BatchHandlers(BatchOperations, Handlers):
         dry_run: bool = False,
         job_id: str | None = None,
         may_exist: bool = False,
-    ) -> BatchReport:
-        """Carry out a batch. New jobs get ids that follow from `job_id`, if an earlier request was promised that id.
+    ) -> BulkReport:
+        """Carry out a bulk request. Ids of new jobs follow from `job_id`, if an earlier request was promised that id.
 
-        That request may have carried out a part of the batch (`may_exist`): its lines have the same results again.
+        That request may have carried out a part of it (`may_exist`): those lines have the same results again.
         """
         actions = [_read_action(one) for one in operations]
         self._require_role(actions)
         if atomic and len(actions) > MOST_OPERATIONS:
             raise InvalidInput(
-                f"an atomic batch has {MOST_OPERATIONS:,} operations at most, and this one has {len(actions):,}",
-                hint="send several batches, or one that is not atomic",
+                f"an atomic request has {MOST_OPERATIONS:,} operations at most, and this one has {len(actions):,}",
+                hint="send several requests, or one that is not atomic",
             )
         make_id = _make_ids(job_id)
         decisions = Decisions(self._jobs, self.resources.validation, self.resources.settings)
-        planner = BatchPlanner(self._jobs, self.store.budgets, decisions, make_id=make_id)
+        planner = BulkPlanner(self._jobs, self.store.budgets, decisions, make_id=make_id)
         lines = dict(enumerate(actions, 1))
         results = await self._find_done(lines, make_id) if may_exist else {}
         left = [line for line in lines if line not in results]
@@ -79,10 +79,10 @@ class BatchHandlers(BatchOperations, Handlers):
             results |= {draft.line: line_of(draft) for draft in drafts}
         found = tuple(results[line] for line in lines)
         failed = sum(line.status == "failed" for line in found)
-        return BatchReport(applied=is_applied, dry_run=dry_run, failed=failed, results=found)
+        return BulkReport(applied=is_applied, dry_run=dry_run, failed=failed, results=found)
 
     async def _carry_out(
-        self, lines: Mapping[int, JobAction], planner: BatchPlanner, atomic: bool, dry_run: bool
+        self, lines: Mapping[int, JobAction], planner: BulkPlanner, atomic: bool, dry_run: bool
     ) -> list[Draft]:
         """Plan a portion and write it in one transaction. It is planned again if jobs were changed meanwhile."""
         for left in range(_ATTEMPTS - 1, -1, -1):
@@ -102,7 +102,7 @@ class BatchHandlers(BatchOperations, Handlers):
                         continue
                     if isinstance(error, DBAPIError):
                         raise
-                    hint = "nothing was changed by this part of the batch; send it again"
+                    hint = "nothing was changed by this part of the request; send it again"
                     raise Conflict("the jobs are being changed by others", hint=hint) from error
                 if writes.removed:
                     await self.resources.signals.notify(Topic.CANCEL)
@@ -110,18 +110,18 @@ class BatchHandlers(BatchOperations, Handlers):
             return drafts
         raise AssertionError("unreachable")
 
-    async def _find_done(self, lines: Mapping[int, JobAction], make_id: Callable[[int], str]) -> dict[int, BatchLine]:
+    async def _find_done(self, lines: Mapping[int, JobAction], make_id: Callable[[int], str]) -> dict[int, BulkLine]:
         """Return the results of operations that an earlier request with the same key has carried out."""
         ids = {make_id(line): line for line, action in lines.items() if isinstance(action, AddJob | PutJob)}
         done = {
-            ids[job_id]: BatchLine(status="added", name=stored.job.name, job_id=job_id)
+            ids[job_id]: BulkLine(status="added", name=stored.job.name, job_id=job_id)
             for job_id, stored in (await self._jobs.find_named(ids)).items()
             if stored.job.job_id == job_id
         }
         removing = {line: action for line, action in lines.items() if isinstance(action, RemoveJob)}
         there = await self._jobs.find_named({action.name for action in removing.values()})
         gone = {line: action.name for line, action in removing.items() if action.name not in there}
-        return done | {line: BatchLine(status="removed", name=name) for line, name in gone.items()}
+        return done | {line: BulkLine(status="removed", name=name) for line, name in gone.items()}
 
     def _require_role(self, actions: Sequence[JobAction]) -> None:
         if is_enough(self.role, "admin"):

@@ -1,4 +1,4 @@
-"""Decides about each operation of a batch by itself: is it valid, and which columns would it write? Without I/O."""
+"""Decides about each operation of a bulk request by itself: is it valid, and what would it write? Without I/O."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound
-from floodmark.model.batches import (
+from floodmark.model.bulk import (
     AddJob,
     ChangeJob,
     JobAction,
@@ -35,7 +35,7 @@ _RUNNING = {"paused": False, "pause_reason": None}
 
 
 class Draft:
-    """One operation of a batch, and what was decided about it so far. `line` counts from 1."""
+    """One operation of a bulk request, and what was decided about it so far. `line` counts from 1."""
 
     def __init__(self, line: int, action: JobAction) -> None:
         self.line, self.action = line, action

@@ -1,6 +1,6 @@
-"""Plans a batch: reads the jobs that it is about, and decides what to write. Writes nothing.
+"""Plans a bulk request: reads the jobs that it is about, and decides what to write. Writes nothing.
 
-    names -> jobs -> each operation by itself (`batch_drafts`) -> all together: targets, names, dependencies
+    names -> jobs -> each operation by itself (`bulk_drafts`) -> all together: targets, names, dependencies
 
 A planner is made for one request and remembers what its earlier portions have planned: a dry run writes nothing that
 later portions could find.
@@ -12,21 +12,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from floodmark.errors import Conflict, FloodmarkError, NotFound
-from floodmark.model.batches import AddJob, BatchLine, LineStatus, PutJob, RemoveJob
+from floodmark.model.bulk import AddJob, BulkLine, LineStatus, PutJob, RemoveJob
 from floodmark.model.problems import problem_of
 from floodmark.rules.cycles import find_cyclic
 from floodmark.store.budgets import Budgets, unknown_budget
 from floodmark.store.jobs import name_taken
 from floodmark.store.many_jobs import JobWrites, ManyJobs, StoredJob
 
-from .batch_drafts import Decisions, Draft, compare, reference_of
+from .bulk_drafts import Decisions, Draft, compare, reference_of
 
 # A name that we choose ourselves gets a number up to this if it is taken.
 _HIGHEST_NUMBER = 999
 _MORE_NUMBERS = 8
 
 
-class BatchPlanner:
+class BulkPlanner:
     """Plans the portions of one request. `make_id` returns the id of the job that a line creates."""
 
     def __init__(
@@ -173,17 +173,17 @@ class BatchPlanner:
         return edges
 
 
-def line_of(draft: Draft) -> BatchLine:
+def line_of(draft: Draft) -> BulkLine:
     """Return the result of an operation."""
     assert draft.status is not None
     if draft.error is not None:
         stored = draft.stored
         job_id = None if stored is None else stored.job.job_id
-        return BatchLine(status="failed", name=draft.name, job_id=job_id, error=problem_of(draft.error))
+        return BulkLine(status="failed", name=draft.name, job_id=job_id, error=problem_of(draft.error))
     before = after = None
     if draft.status == "changed":
         before, after = changes_of_draft(draft)
-    return BatchLine(
+    return BulkLine(
         status=draft.status, name=draft.name, job_id=draft.job_id, before=before, after=after, note=draft.note
     )
 

@@ -1,4 +1,4 @@
-"""A batch: changes of many jobs in one request, and what became of each."""
+"""Bulk requests: changes of many jobs in one request, and what became of each."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ MOST_OPERATIONS = 10_000
 MOST_TAGS = 100
 
 JobReference = Annotated[str, Meta(min_length=1, max_length=200, description="Name or id of a job.")]
-BatchVersion = Annotated[
+BulkVersion = Annotated[
     Annotated[int, Meta(ge=1, le=2**31)] | None,
     Meta(description="Refused if the job is no longer at this version."),
 ]
@@ -21,7 +21,7 @@ LineStatus = Literal["added", "existing", "changed", "unchanged", "removed", "sk
 
 
 class Action(Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
-    """The base of all operations of a batch; `op` says which it is."""
+    """The base of all operations of a bulk request; `op` says which it is."""
 
 
 class AddJob(Action, frozen=True, kw_only=True, tag="add"):
@@ -41,7 +41,7 @@ class ChangeJob(Action, frozen=True, kw_only=True, tag="change"):
 
     name: JobReference
     columns: Annotated[Mapping[str, Any], Meta(description="The new columns, as in `PATCH /jobs`.")]
-    version: BatchVersion = None
+    version: BulkVersion = None
 
 
 class TagJob(Action, frozen=True, kw_only=True, tag="tag"):
@@ -69,14 +69,14 @@ class RemoveJob(Action, frozen=True, kw_only=True, tag="remove"):
     """Remove a job. Its unfinished executions are cancelled, its history and items stay."""
 
     name: JobReference
-    version: BatchVersion = None
+    version: BulkVersion = None
 
 
 JobAction = AddJob | PutJob | ChangeJob | TagJob | PauseJob | ResumeJob | RemoveJob
 
 
-class BatchLine(Struct, frozen=True, kw_only=True):
-    """What became of one operation of a batch."""
+class BulkLine(Struct, frozen=True, kw_only=True):
+    """What became of one operation of a bulk request."""
 
     status: Annotated[
         LineStatus,
@@ -95,15 +95,15 @@ class BatchLine(Struct, frozen=True, kw_only=True):
     error: Annotated[LineProblem | None, Meta(description="Why it failed.")] = None
 
 
-class BatchReport(Struct, frozen=True, kw_only=True):
-    """The result of a batch: one line for each operation, in the same order."""
+class BulkReport(Struct, frozen=True, kw_only=True):
+    """The result of a bulk request: one line for each operation, in the same order."""
 
     applied: Annotated[
-        bool, Meta(description="False for a dry run, and for an atomic batch in which an operation failed.")
+        bool, Meta(description="False for a dry run, and for an atomic request in which an operation failed.")
     ]
     dry_run: bool
     failed: Annotated[int, Meta(description="The number of failed operations.")]
-    results: tuple[BatchLine, ...]
+    results: tuple[BulkLine, ...]
 
     def count(self, *statuses: LineStatus) -> int:
         """Return the number of lines with one of these statuses."""
