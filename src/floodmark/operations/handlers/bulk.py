@@ -96,7 +96,7 @@ class BulkHandlers(BulkOperations, Handlers):
                         await self._jobs.write(writes)
                         async with self.resources.database.writing() as connection:
                             await self.store.audit.record_within(connection, self.actor, _entries(drafts))
-                except (OutdatedError, Conflict, DBAPIError) as error:
+                except (OutdatedError, Conflict, InvalidInput, DBAPIError) as error:
                     # Another process has changed a job or taken a name since we have read them.
                     if left:
                         continue
