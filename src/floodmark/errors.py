@@ -26,6 +26,10 @@ class NotFound(FloodmarkError):
     """The named object does not exist; `hint` lists existing ones."""
 
 
+class Denied(FloodmarkError):
+    """The caller is unknown, or its role is not sufficient."""
+
+
 class Unavailable(FloodmarkError):
     """A required database, Redis or port is not available."""
 

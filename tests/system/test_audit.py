@@ -12,6 +12,7 @@ from sqlalchemy import insert, select
 from command_line import CommandLine, environment
 from floodmark.coordination.signals.port import Topic
 from floodmark.model.audit import Actor
+from floodmark.model.bulk import TagJob
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
 from floodmark.model.handover import Which
@@ -50,6 +51,7 @@ VERBS = {
     "resume": Verb(lambda operations: operations.resume_job("quiet"), "job.resumed", "jobs"),
     "edit": Verb(lambda operations: operations.change_job("news", {"priority": 1}), "job.changed", "jobs"),
     "rm": Verb(lambda operations: operations.remove_job("news"), "job.removed", "jobs"),
+    "bulk": Verb(lambda operations: operations.bulk_jobs([TagJob(name="news", add=["x"])]), "job.changed", "jobs"),
     "run": Verb(lambda operations: operations.run_job("news", {"depth": 2}), "job.run", "executions"),
     "retry": Verb(lambda operations: operations.retry_letters(Letters(job="broken")), "letters.retried", "executions"),
     "watermark": Verb(lambda operations: operations.set_watermark("s", {"id": 7}), "watermark.set", "watermarks"),

@@ -147,6 +147,12 @@ def _leveled(text: str, moments: bool) -> str:
         ("ls", "--disabled", "--json"),
         ("ls", "--stale"),
         ("ls", "--fresh", "--json"),
+        ("ls", "--match", "python:fe*", "--json"),
+        ("jobs", "export", "--match", "ne*"),
+        ("jobs", "export", "--tag", "daily", "--format", "json"),
+        ("pause", "--match", "ne*", "--dry-run"),
+        ("edit", "--where-tag", "daily", "--every", "5m", "--dry-run"),
+        ("rm", "news", "old", "--dry-run"),
         ("ls", "--after", "news", "--limit", "1"),
         ("ls", "nothing-like-it"),
         ("show", "news"),
@@ -214,6 +220,12 @@ def test_everything_at_a_glance_is_the_same_from_afar(both: Callable[..., tuple[
         ("run", "nobody"),
         ("rm", "nobody", "--yes"),
         ("rm", "news"),
+        ("rm", "--all"),
+        ("tag", "news"),
+        ("pause", "news", "--tag", "daily"),
+        ("edit", "--every", "5m"),
+        ("apply", "nothing.toml", "--yes"),
+        ("add", "telegram", "--from", "nothing.txt"),
         ("history", "nobody"),
         ("history", "--id", "zz"),
         ("logs", "nobody"),
@@ -274,6 +286,27 @@ def test_a_job_is_added_alike(both: Callable[..., tuple[Answer, Answer]]) -> Non
     same(both("add", "python", "feeds:news", "--name", "plain-@twin"), moments=True)
     same(both("add", "telegram", "https://t.me/@twin_news"), moments=True)
     same(both("rm", "plain-@twin", "--yes"))
+
+
+@pytest.mark.spec("B9")
+def test_many_jobs_are_added_and_changed_alike(both: Callable[..., tuple[Answer, Answer]], shop: Shop) -> None:
+    for cli, name in zip(shop, ("lefty", "right"), strict=True):
+        rows = [f"@{name}_{n},{n}m,many;{name}" for n in range(1, 4)]
+        (cli.folder / "many.csv").write_text("\n".join(["target,every,tags", *rows, "no channel,,"]), encoding="utf-8")
+    assert same(both("add", "telegram", "--from", "many.csv", "--priority", "low")).code == 1
+    same(both("edit", "--where-match", "telegram-@twin-*", "--timeout", "5m", "--yes"))
+    exported = [answer.out for answer in both("jobs", "export", "--match", "telegram-@twin-?")]
+    assert exported[0].replace("lefty", "right") == exported[1]
+    for cli, text in zip(shop, exported, strict=True):
+        changed = text.replace("timeout_seconds = 300", "timeout_seconds = 400").replace(
+            "interval_seconds = 60", "cron = '0 6 * * *'"
+        )
+        (cli.folder / "many.toml").write_text(changed, encoding="utf-8")
+    assert "~ telegram-" in same(both("apply", "many.toml", "--dry-run")).out
+    same(both("apply", "many.toml", "--yes"))
+    assert same(both("apply", "many.toml", "--yes")).out == "3 unchanged. Nothing was changed.\n"
+    same(both("tag", "--match", "telegram-@twin-*", "--add", "x", "--yes", "--json"))
+    assert "Deleted 3 jobs" in same(both("rm", "--match", "telegram-@twin-*", "--yes")).out
 
 
 def test_the_fleet_is_told_alike(both: Callable[..., tuple[Answer, Answer]]) -> None:

@@ -81,6 +81,11 @@ async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
             assert [answer.status_code for answer in answers] == [400] * 4, (bad, [a.text for a in answers])
             assert all(words in answer.json()["detail"] for answer in answers), (words, [a.text for a in answers])
             assert not any("*args" in answer.json()["hint"] for answer in answers)
+            changed = {"op": "change", "name": "site", "columns": {"params": {}, **bad}}
+            lines = [{"op": "add", "job": bad}, {"op": "put", "job": {"name": "new", **bad}}, changed]
+            report = (await api.post("jobs/bulk", json={"operations": lines})).json()
+            assert [line["error"]["status"] for line in report["results"]] == [400] * 3, report
+            assert all(words in line["error"]["detail"] for line in report["results"]), (words, report)
             spec = JobSpec(when=EVENT, name="new", **bad)
             with pytest.raises(InvalidInput):
                 await operations.add_job(spec)

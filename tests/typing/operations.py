@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
-from floodmark.client import Client, Page, SyncClient
+from floodmark.client import AddJob, BulkReport, Client, Page, PauseJob, SyncClient
 from floodmark.model.job import Job
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.local import LocalOperations
@@ -24,3 +24,4 @@ def a_blocking_client_returns_results(client: SyncClient) -> None:
     assert_type(client.job("news"), Job)
     assert_type(client.each_job(), Iterator[Job])
     assert_type(client.last_position(), int)
+    assert_type(client.bulk_jobs([AddJob(job={}), PauseJob(name="news")], atomic=True), BulkReport)

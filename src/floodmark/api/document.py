@@ -5,7 +5,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from .problems import KINDS, MEDIA_TYPE, Problem
+from floodmark.model.problems import KINDS
+
+from .problems import MEDIA_TYPE, Problem
 
 TAGS: list[dict[str, Any]] = [
     {"name": "Jobs", "description": "Jobs: what to collect, when, and under which policy."},

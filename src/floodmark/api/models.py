@@ -41,13 +41,15 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _left_out(schema: dict[str, Any]) -> None:
+def leave_out_default(schema: dict[str, Any]) -> None:
     """Remove the default of an optional field: it could not be sent."""
     schema.pop("default", None)
 
 
 def _optional(description: str, *examples: Any) -> Any:
-    return Field(default=None, description=description, examples=list(examples) or None, json_schema_extra=_left_out)
+    return Field(
+        default=None, description=description, examples=list(examples) or None, json_schema_extra=leave_out_default
+    )
 
 
 def _plain_type(field: JobField) -> Any:

@@ -14,7 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, SourceError, Unavailable
+from floodmark.errors import Conflict, FloodmarkError
+from floodmark.model.problems import KINDS, status_of
 from floodmark.security.masking import is_secret_name, mask_answer, mask_text
 
 MEDIA_TYPE = "application/problem+json"
@@ -79,35 +80,6 @@ class Stale(Conflict):
     """The job is not at the version named by If-Match."""
 
 
-# status -> the kind of problem, its title
-KINDS: Mapping[int, tuple[str, str]] = {
-    400: ("invalid-input", "Invalid input"),
-    401: ("unauthorized", "A token is needed"),
-    403: ("forbidden", "The role of the token is not sufficient"),
-    404: ("not-found", "Not found"),
-    405: ("method-not-allowed", "Method not allowed"),
-    406: ("not-acceptable", "Not acceptable"),
-    408: ("too-slow", "The request took too long"),
-    409: ("conflict", "Conflict with the current state"),
-    412: ("stale", "Changed since you read it"),
-    413: ("too-large", "The request is too large"),
-    422: ("invalid-input", "Invalid request"),
-    429: ("too-many-requests", "Too many requests"),
-    500: ("internal", "Something unexpected happened"),
-    502: ("source-refused", "The source refused the request"),
-    503: ("unavailable", "A required service is unavailable"),
-}
-
-_STATUS: Mapping[type[FloodmarkError], int] = {
-    Stale: 412,
-    Conflict: 409,
-    NotFound: 404,
-    InvalidInput: 400,
-    Unavailable: 503,
-    SourceError: 502,
-}
-
-
 def problem(
     status: int,
     detail: str,
@@ -160,7 +132,7 @@ def status_of(error: FloodmarkError) -> int:
     """Return the status of the response to an error."""
     if isinstance(error, HttpError):
         return error.status
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    return 412 if isinstance(error, Stale) else status_of(error)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from inspect import cleandoc
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import UNSET, Meta, Struct
+from msgspec.structs import fields as fields_of
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, create_model
 
+from floodmark.model.bulk import Action
 from floodmark.model.fleet import Overview, QueueDepth, WorkerInfo
 from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, TokenRow
@@ -81,7 +83,7 @@ def body_model(operation: Operation[Any, Any]) -> Any:
 def model_for(kind: Any) -> Any:
     """Return a type with its structs replaced by models."""
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return struct_model(kind)
+        return _action_model(kind) if issubclass(kind, Action) else struct_model(kind)
     if kind is Minted:
         return _new_token()
     origin, args = get_origin(kind), get_args(kind)
@@ -92,12 +94,14 @@ def _compose(kind: Any, origin: Any, args: tuple[Any, ...]) -> Any:
     if origin is Annotated:
         metas = [_meta_field(one) if isinstance(one, Meta) else one for one in args[1:]]
         if args[0] is int:
-            metas.insert(0, BeforeValidator(whole))
+            metas.append(BeforeValidator(whole))
         return Annotated.__class_getitem__((model_for(args[0]), *metas))
     if origin is Page:
         return _page(model_for(args[0]))
     if origin in (Union, UnionType):
-        return Union.__getitem__(tuple(model_for(one) for one in args))
+        union = Union.__getitem__(tuple(model_for(one) for one in args))
+        is_tagged = isinstance(args[0], type) and issubclass(args[0], Action)
+        return Annotated[union, Field(discriminator="op")] if is_tagged else union
     if origin in (list, tuple):
         return list[model_for(args[0])]  # type: ignore[misc] # made at run time
     if origin in (dict, Mapping):
@@ -120,6 +124,17 @@ def struct_model(struct: type[Struct]) -> type[BaseModel]:
         [row] = get_args(struct.__orig_bases__[0])  # type: ignore[attr-defined]
         fields |= {"items": (list[model_for(row)], ...), "next": (str | None, Field(description=_NEXT))}  # type: ignore[misc]
     return create_model(name, __doc__=cleandoc(struct.__doc__ or "").partition("\n\n")[0], **fields)
+
+
+@cache
+def _action_model(action: type[Action]) -> type[BaseModel]:
+    """Return the model of one operation of a bulk request."""
+    hints = get_type_hints(action, include_extras=True)
+    fields: dict[str, Any] = {"op": (Literal[action.__struct_config__.tag], ...)}
+    for field in fields_of(action):
+        given = ... if field.required else Field(default=None, json_schema_extra=models.leave_out_default)
+        fields[field.name] = (model_for(hints[field.name]), given)
+    return create_model(f"{action.__name__}In", __base__=Given, __doc__=cleandoc(action.__doc__ or ""), **fields)
 
 
 def _struct_field(hint: Any) -> tuple[Any, Any]:

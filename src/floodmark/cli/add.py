@@ -1,7 +1,7 @@
 """`add`: create a job. The command of each source follows from its form, see `floodmark.sources.form`."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from typer.core import TyperGroup
 
 from floodmark.errors import Conflict, FloodmarkError, InvalidInput
+from floodmark.importers.job_lists.columns import RowColumns
 from floodmark.model.accounts import AccountRow
 from floodmark.model.job import Job, ScheduleType
 from floodmark.model.job_fields import POLICY_COLUMNS, spec_from
@@ -18,13 +19,15 @@ from floodmark.model.shapes import job_shape
 from floodmark.model.spec import JobSpec
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.jobs import JobFilter, columns_to_send
-from floodmark.process.entry_points import find_extensions, load_extension
+from floodmark.process.entry_points import find_extensions
 from floodmark.rules.streams import stream_name
-from floodmark.sources.form import FORMS, JobForm, ParamOption
+from floodmark.sources.form import FORMS, FoundTarget, JobForm, ParamOption
 from floodmark.sources.validation import Validation
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import words_of
 
+from .add_many import PANEL, AddManyOptions, NewJobs, add_many, base_columns, read_targets, rows_of_found
+from .forms import find_form
 from .job_options import JobOptions
 from .option_groups import expand_options
 from .output import facts, plain, print_json
@@ -38,13 +41,9 @@ if TYPE_CHECKING:
 
 # The name that the help shows for sources without a form.
 _OTHER = "KIND"
-_OTHER_FORM = JobForm(
-    help="""Collect from your own source or the source of a package; on demand if no schedule is given.
-
-    floodmark add folder inbox --every 1m --app myapp:app
-    """
-)
 _ACCOUNT = Annotated[str | None, typer.Option(metavar="NAME", help="Account to read with (default: any).")]
+# The source whose targets are imported to check them.
+_IMPORTED = "python"
 # A param may have the name of an option of all jobs, such as `app`.
 _PREFIX = "param_"
 
@@ -63,20 +62,40 @@ add = typer.Typer(cls=_SourceCommands, help="Add a job.", no_args_is_help=True, 
 
 
 def _build_command(source: str) -> Any:
-    form = _find_form(source)
+    form = find_form(source)
 
     def command(
-        context: typer.Context, *, target: str, job: JobOptions, account: str | None = None, **params: Any
+        context: typer.Context,
+        *,
+        targets: list[str] | None,
+        job: JobOptions,
+        many: AddManyOptions,
+        account: str | None = None,
+        listed: str | None = None,
+        with_extra: bool = False,
+        **params: Any,
     ) -> None:
+        cli, named = CliContext.of(context), targets or []
+        cli.set("FLOODMARK_APP", job.app)
         given = {name.removeprefix(_PREFIX): value for name, value in params.items() if value not in (None, [])}
-        columns = {"source": source, "target": target, "params": given, "account": account}
-        _add_job(CliContext.of(context), form, columns, job)
+        if len(named) == 1 and many == AddManyOptions() and listed is None:
+            columns = {"source": source, "target": named[0], "params": given, "account": account}
+            return _add_job(cli, form, columns, job)
+        new = NewJobs(source=source, form=form, base=base_columns(job, given, account), check=_checks(cli, source))
+        if listed is None:
+            found = read_targets(named, many, RowColumns(form.options))
+        else:
+            found = rows_of_found(_list_targets(cli, form, listed), many, with_extra=with_extra)
+        return add_many(cli, new, found, many, as_json=job.as_json, ask=listed is not None)
 
+    argument = typer.Argument(metavar=form.metavar, help=form.target_help)
     parameters = [
         _parameter("context", typer.Context),
-        _parameter("target", Annotated[str, typer.Argument(metavar=form.metavar, help=form.target_help)]),
+        _parameter("targets", Annotated[list[str] | None, argument], default=None),
         *(_option(option) for option in form.options),
         *([_parameter("account", _ACCOUNT, default=None)] if form.uses_account else []),
+        *_listing_options(form),
+        _parameter("many", AddManyOptions),
         _parameter("job", JobOptions),
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -86,13 +105,35 @@ def _build_command(source: str) -> Any:
     return typer.main.get_command(app)
 
 
-def _find_form(source: str) -> JobForm:
-    try:
-        form: JobForm = load_extension(FORMS, source)
-    except Exception as error:  # noqa: BLE001 - another package is broken: its help says so, and the others work
-        is_missing = source not in find_extensions(FORMS)
-        return _OTHER_FORM if is_missing else JobForm(help=f"Its options are unknown: {plain(str(error))}")
-    return form
+def _listing_options(form: JobForm) -> list[inspect.Parameter]:
+    listing = form.listing
+    if listing is None:
+        return []
+    value = typer.Option(listing.flags, metavar=listing.metavar, help=listing.help, rich_help_panel=PANEL)
+    extra = typer.Option(listing.extra, help=listing.extra_help, rich_help_panel=PANEL)
+    return [
+        _parameter("listed", Annotated[str | None, value], default=None),
+        _parameter("with_extra", Annotated[bool, extra], default=False),
+    ]
+
+
+def _list_targets(cli: CliContext, form: JobForm, value: str) -> Sequence[FoundTarget]:
+    listing = form.listing
+    assert listing is not None
+
+    async def find(operations: AsyncOperations) -> Sequence[FoundTarget]:
+        return await listing.find(operations, value)
+
+    with cli.busy(f"listing {value}"):
+        return cli.work(find)
+
+
+def _checks(cli: CliContext, source: str) -> Callable[[JobSpec], None] | None:
+    """Return the check of a source whose code only this process may have; a server checks jobs itself."""
+    if source != _IMPORTED or cli.url() is not None:
+        return None
+    application = cli.application()
+    return lambda spec: _check(application, spec)
 
 
 def _option(option: ParamOption) -> inspect.Parameter:
@@ -112,7 +153,6 @@ def _parameter(name: str, annotation: Any, *, default: Any = inspect.Parameter.e
 
 def _add_job(cli: CliContext, form: JobForm, columns: Mapping[str, Any], options: JobOptions) -> None:
     """Create the job and show it."""
-    cli.set("FLOODMARK_APP", options.app)
     settings = cli.local_settings()
     spec = _spec(settings, columns, options)
     if cli.url() is None:

@@ -1,23 +1,28 @@
-"""Change a job, and enable or disable its schedule."""
+"""Change jobs: one, or many by filter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 
 from floodmark.errors import InvalidInput
+from floodmark.model.bulk import ChangeJob
 from floodmark.model.job import Job, When
 from floodmark.model.job_fields import FIELDS
 from floodmark.model.shapes import job_shape
 from floodmark.operations.declared import AsyncOperations
 from floodmark.triggers.parsing import words_of
 
+from .bulk import BulkOptions, ManyOptions, Verb, change_many
 from .job_options import OPTION_FIELDS, JobOptions
+from .job_selection import EditedSelection, JobSelection
 from .option_groups import expand_options
 from .output import facts, json_line, plain, print_json
 from .parsing import params_of
-from .root import AsJson, CliContext, DryRun, JobName
+from .root import CliContext
 
+_CHANGE, _BULK = Verb("change", "Changed", is_detailed=True), BulkOptions()
 # Columns that are derived, or that every change updates.
 _DERIVED = ("version", "updated_at", "next_run", "planned_until", "invalid_reason")
 # The fields that `--clear` accepts.
@@ -32,31 +37,40 @@ _CLEARABLE: Mapping[str, Any] = {
 def edit(
     context: typer.Context,
     *,
-    job: JobName,
+    selection: EditedSelection,
     target: Annotated[str | None, typer.Option(help="New target.")] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to collect with.")] = None,
     clear: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help=f"Clear a field: {', '.join(_CLEARABLE)}; can be repeated."),
     ] = None,
-    dry_run: DryRun = False,
+    many: ManyOptions,
     options: JobOptions,
 ) -> None:
-    """Change a job. Fields that are not named stay unchanged; `--param NAME=null` removes a parameter.
+    """Change jobs. Fields that are not named stay unchanged; `--param NAME=null` removes a parameter.
 
     floodmark edit news --every 2m --priority high
+
+    floodmark edit --where-tag news --every 10m
     """
     cli = CliContext.of(context)
     cli.set("FLOODMARK_APP", options.app)
 
-    async def work(operations: AsyncOperations) -> tuple[Job, Job | None, dict[str, Any]]:
-        before = await operations.job(job)
-        changes = _changes(before, options, target=target, account=account, clear=clear or ())
+    def changes_for(job: Job) -> dict[str, Any]:
+        changes = _changes(job, options, target=target, account=account, clear=clear or ())
         if not changes:
             raise InvalidInput(
-                "no change is given", hint=f"give one, for example: floodmark edit {before.name} --every 2m"
+                "no change is given", hint=f"give one, for example: floodmark edit {job.name} --every 2m"
             )
-        if dry_run:
+        return changes
+
+    if selection.single is None:
+        return _edit_many(cli, selection, replace(_BULK, **asdict(many), as_json=options.as_json), changes_for)
+
+    async def work(operations: AsyncOperations) -> tuple[Job, Job | None, dict[str, Any]]:
+        before = await operations.job(str(selection.single))
+        changes = changes_for(before)
+        if many.dry_run:
             return before, None, changes
         return before, await operations.change_job(before.job_id, changes, version=before.version), changes
 
@@ -68,31 +82,17 @@ def edit(
         print_json(job_shape(after))
     else:
         _print_changes(cli, before, after)
-
-
-def enable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
-    """Enable the schedule of a job."""
-    _switch(CliContext.of(context), job, is_on=True, as_json=as_json)
-
-
-def disable(context: typer.Context, job: JobName, as_json: AsJson = False) -> None:
-    """Disable the schedule of a job. It can still be run manually; `pause` prevents that too."""
-    _switch(CliContext.of(context), job, is_on=False, as_json=as_json)
-
-
-def _switch(cli: CliContext, job: str, *, is_on: bool, as_json: bool) -> None:
-    async def work(operations: AsyncOperations) -> tuple[Job, str]:
-        changed = await operations.change_job(job, {"schedule_enabled": is_on})
-        return changed, (await operations.explain(changed.job_id)).sentence
-
-    changed, sentence = cli.work(work)
-    if as_json:
-        return print_json(job_shape(changed))
-    word = "[green]Enabled[/]" if is_on else "[yellow]Disabled[/]"
-    cli.out.print(f"{word} [bold]{plain(changed.name)}[/]: {plain(sentence)}")
-    if not is_on:
-        cli.note(f"[dim]Enable it again: floodmark enable {plain(changed.name)}[/]")
     return None
+
+
+def _edit_many(
+    cli: CliContext, selection: JobSelection, options: BulkOptions, changes_for: Callable[[Job], dict[str, Any]]
+) -> None:
+    def change(job: Job) -> ChangeJob:
+        # With its version: params are merged with those that were read.
+        return ChangeJob(name=job.job_id, columns=changes_for(job), version=job.version)
+
+    change_many(cli, selection, options, _CHANGE, change)
 
 
 def _changes(

@@ -1,4 +1,4 @@
-"""List, show, pause, resume, cancel and delete jobs."""
+"""List, show, explain and cancel jobs."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,13 +15,15 @@ from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.model.page import cursor_of, take
 from floodmark.model.shapes import execution_shape, job_shape
 from floodmark.operations.declared import AsyncOperations
-from floodmark.operations.jobs import JobFilter
+from floodmark.operations.jobs import ANY_JOB
 from floodmark.rules.explain import Explanation
 from floodmark.triggers import zone_of
-from floodmark.triggers.parsing import priority_of, words_of
+from floodmark.triggers.parsing import words_of
 
 from .confirmation import confirm
 from .history import executions_table
+from .job_selection import FilterOptions, filter_of
+from .option_groups import expand_options
 from .output import counted, facts, json_line, plain, print_json, safe, short, state, table
 from .root import AsJson, CliContext, DryRun, JobName, Yes
 from .times import both, due, relative, upcoming
@@ -31,51 +33,28 @@ _MOST_AT_ONCE = 500
 _WIDE, _NARROW_NAME, _NARROW_WHEN = 110, 22, 17
 
 
+@expand_options
 def ls(
     context: typer.Context,
     *,
     text: Annotated[str | None, typer.Argument(help="Match a part of the name, target, URL or domain.")] = None,
-    source: Annotated[str | None, typer.Option(help="Only jobs of this source.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Only jobs of this domain.")] = None,
-    priority: Annotated[str | None, typer.Option(help="Only jobs of this priority: high, normal or low.")] = None,
-    paused: Annotated[
-        bool | None, typer.Option("--paused/--not-paused", help="Only paused jobs, or only others.")
-    ] = None,
-    enabled: Annotated[
-        bool | None, typer.Option("--enabled/--disabled", help="Only jobs with an enabled schedule, or a disabled one.")
-    ] = None,
-    stale: Annotated[
-        bool | None,
-        typer.Option(
-            "--stale/--fresh", help="Only jobs not read completely for much longer than usual, or only others."
-        ),
-    ] = None,
+    filters: FilterOptions,
     after: Annotated[str | None, typer.Option(metavar="NAME", help="Start after this job.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=_MOST_AT_ONCE, help="Maximum number of entries.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List jobs with their next run and last result."""
     cli = CliContext.of(context)
-    wanted: dict[str, Any] = {
-        "source": source,
-        "tag": tag,
-        "domain": domain,
-        "priority": None if priority is None else priority_of(priority),
-        "paused": paused,
-        "enabled": enabled,
-        "stale": stale,
-        "text": text,
-    }
+    which = filter_of(filters.values, text=text)
 
     async def work(operations: AsyncOperations) -> list[Job]:
-        return await take(operations.each_job(JobFilter(**wanted), cursor=cursor_of("jobs", after)), limit)
+        return await take(operations.each_job(which, cursor=cursor_of("jobs", after)), limit)
 
     found = cli.work(work)
     if as_json:
         return print_json([job_shape(job) for job in found])
     if not found:
-        return _print_none(cli, is_filtered=any(value is not None for value in (*wanted.values(), after)))
+        return _print_none(cli, is_filtered=which != ANY_JOB or after is not None)
     _print_jobs(cli, found)
     if len(found) == limit:
         cli.note(f"[dim]More: floodmark ls --after {plain(found[-1].name)}[/]")
@@ -231,30 +210,6 @@ def explain(context: typer.Context, job: JobName, as_json: AsJson = False) -> No
     return cli.out.print(f"[bold]{plain(found.name)}[/]: {plain(explanation.sentence)}")
 
 
-def pause(
-    context: typer.Context,
-    job: JobName,
-    reason: Annotated[str | None, typer.Option(help="Reason, shown by other commands.")] = None,
-) -> None:
-    """Pause a job: none of its executions start until it is resumed."""
-    cli = CliContext.of(context)
-    found = cli.work(lambda operations: operations.pause_job(job, reason))
-    cli.out.print(f"[yellow]Paused[/] [bold]{plain(found.name)}[/]")
-    cli.note(f"[dim]Resume it: floodmark resume {plain(found.name)}[/]")
-
-
-def resume(context: typer.Context, job: JobName) -> None:
-    """Resume a paused job."""
-    cli = CliContext.of(context)
-
-    async def work(operations: AsyncOperations) -> tuple[Job, Explanation]:
-        found = await operations.resume_job(job)
-        return found, await operations.explain(found.job_id)
-
-    found, explanation = cli.work(work)
-    cli.out.print(f"[green]Resumed[/] [bold]{plain(found.name)}[/]: {plain(explanation.sentence)}")
-
-
 def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Cancel the unfinished executions of a job. Its schedule continues."""
     cli = CliContext.of(context)
@@ -272,13 +227,3 @@ def cancel(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Y
         return None
     ended = cli.work(lambda operations: operations.cancel_job(found.job_id))
     return cli.out.print(f"Cancelled {counted(ended, 'execution')} of {plain(found.name)}.")
-
-
-def rm(context: typer.Context, job: JobName, dry_run: DryRun = False, yes: Yes = False) -> None:
-    """Delete a job. Its history and its items stay."""
-    cli = CliContext.of(context)
-    found = cli.work(lambda operations: operations.job(job))
-    if not confirm(cli, f"delete the job {found.name} ({words_of(found.when)})", dry_run=dry_run, yes=yes):
-        return
-    cli.work(lambda operations: operations.remove_job(found.job_id))
-    cli.out.print(f"Deleted {plain(found.name)}. Its history and items are kept.")

@@ -46,6 +46,7 @@ READING = frozenset(
         "freshness",
         "history",
         "items",
+        "jobs export",
         "limits ls",
         "ls",
         "next",

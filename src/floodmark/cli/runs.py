@@ -1,13 +1,14 @@
-"""Run a job now, and show its next runs."""
+"""Run jobs now, and show the next runs of a job."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
+from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import ENDED, Execution, State
 from floodmark.model.job import Job, ScheduleType
@@ -17,32 +18,44 @@ from floodmark.operations.declared import AsyncOperations
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
+from .bulk import first_names
+from .confirmation import confirm
 from .history import items_words, summary_of
-from .output import plain, print_json, table
+from .job_selection import JobSelection
+from .option_groups import expand_options
+from .output import counted, plain, print_json, table
 from .parsing import params_of
-from .root import AsJson, CliContext, JobName
+from .root import AsJson, CliContext, DryRun, Yes
 from .times import clock_changes, due, relative, upcoming
 
 _POLL_SECONDS = 0.3
 
 
+@expand_options
 def run(
     context: typer.Context,
-    job: JobName,
+    *,
+    selection: JobSelection,
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Wait until it has ended; exit code 1 if it failed.")
     ] = False,
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter for this run only; can be repeated.")
     ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a job now, regardless of its schedule."""
+    """Run jobs now, regardless of their schedule."""
     cli = CliContext.of(context)
     params = params_of(param or ())
+    if selection.single is None or dry_run:
+        if _confirm_runs(cli, selection, yes=yes, dry_run=dry_run):
+            _run_many(cli, selection, params, wait=wait, as_json=as_json)
+        return
 
     async def work(operations: AsyncOperations) -> Execution:
-        found = await operations.job(job)
+        found = await operations.job(str(selection.single))
         requested = await operations.run_job(found.job_id, params or None)
         if wait:
             return await _wait_for_end(cli, operations, found, requested.execution_id, is_shown=not as_json)
@@ -59,6 +72,56 @@ def run(
         _print_end(cli, ended)
     if wait and ended.state is not State.DONE:
         raise typer.Exit(1)
+
+
+def _confirm_runs(cli: CliContext, selection: JobSelection, *, yes: bool, dry_run: bool) -> bool:
+    """Return whether to run the chosen jobs; named ones need no confirmation."""
+    if not selection.is_filtered and not dry_run:
+        return True
+    names = [job.name for job in cli.work(selection.choose)]
+    if not names:
+        cli.out.print("No job matches.")
+        return False
+    return confirm(cli, f"run {counted(len(names), 'job')}: {first_names(names)}", yes=yes, dry_run=dry_run)
+
+
+def _run_many(
+    cli: CliContext, selection: JobSelection, params: Mapping[str, Any], *, wait: bool, as_json: bool
+) -> None:
+    """Request a run of each chosen job, and list those that failed. Exit code 1 if there are any."""
+    failed: dict[str, str] = {}
+
+    async def work(operations: AsyncOperations) -> list[Execution]:
+        requested = await _request_runs(operations, await selection.choose(operations), params, failed)
+        if not wait:
+            return [await operations.execution(execution_id) for _, execution_id in requested]
+        ended = [await _wait_for_end(cli, operations, *one, is_shown=False) for one in requested]
+        failed.update({one.job_name: one.error_message or one.state for one in ended if one.state is not State.DONE})
+        return ended
+
+    executions = cli.work(work)
+    if as_json:
+        print_json({"executions": [execution_shape(one) for one in executions], "failed": failed})
+    else:
+        if failed:
+            cli.out.print(table("failed", "", rows=list(failed.items())))
+        verb, bad = "Ran" if wait else "Requested runs of", f", {len(failed):,} failed" if failed else ""
+        cli.out.print(f"{verb} {counted(len(executions), 'job')}{bad}.")
+    if failed:
+        raise typer.Exit(1)
+
+
+async def _request_runs(
+    operations: AsyncOperations, jobs: Sequence[Job], params: Mapping[str, Any], failed: dict[str, str]
+) -> list[tuple[Job, str]]:
+    """Return the jobs with the ids of their executions; those that are refused are added to `failed`."""
+    requested: list[tuple[Job, str]] = []
+    for job in jobs:
+        try:
+            requested.append((job, (await operations.run_job(job.job_id, params or None)).execution_id))
+        except (InvalidInput, Conflict, NotFound) as error:
+            failed[job.name] = f"{error} ({error.hint})" if error.hint else str(error)
+    return requested
 
 
 async def _wait_for_end(

@@ -13,6 +13,17 @@ transport.py  time-outs, retries, and errors
             print(job.name, job.next_run)
 """
 
+from floodmark.errors import Denied
+from floodmark.model.bulk import (
+    AddJob,
+    BulkReport,
+    ChangeJob,
+    PauseJob,
+    PutJob,
+    RemoveJob,
+    ResumeJob,
+    TagJob,
+)
 from floodmark.model.fleet import FleetInfo as Fleet
 from floodmark.model.page import Page
 from floodmark.model.tokens import Visitor
@@ -21,11 +32,13 @@ from floodmark.operations.executions import Letters
 from floodmark.operations.jobs import JobFilter
 
 from .client import Client, News
-from .transport import Denied
 from .waiting import SyncClient
 
 __all__ = [
     "AccountShown",
+    "AddJob",
+    "BulkReport",
+    "ChangeJob",
     "Client",
     "Denied",
     "Fleet",
@@ -34,6 +47,11 @@ __all__ = [
     "NewAccount",
     "News",
     "Page",
+    "PauseJob",
+    "PutJob",
+    "RemoveJob",
+    "ResumeJob",
     "SyncClient",
+    "TagJob",
     "Visitor",
 ]

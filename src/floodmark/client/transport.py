@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from floodmark.errors import Conflict, FloodmarkError, InvalidInput, NotFound, Unavailable
+from floodmark.errors import Conflict, Denied, FloodmarkError, InvalidInput, NotFound, Unavailable
 from floodmark.rules.backoff import backoff
 from floodmark.security.masking import mask_text
 from floodmark.version import __version__
@@ -46,10 +46,6 @@ _REASONS: Mapping[type[BaseException], str] = {
     ConnectionRefusedError: "nothing listens there",
     socket.gaierror: "there is no such host",
 }
-
-
-class Denied(FloodmarkError):
-    """The server does not know the token, or its role is not sufficient."""
 
 
 _KINDS: Mapping[int, type[FloodmarkError]] = {

@@ -32,6 +32,16 @@ class Person(Struct, frozen=True, kw_only=True):
     username: str | None
 
 
+class JoinedChannel(Struct, frozen=True, kw_only=True):
+    """A channel or group that an account has joined."""
+
+    channel_id: int
+    username: Annotated[str | None, Meta(description="Its public name; null if it is private.")]
+    title: str
+    is_group: Annotated[bool, Meta(description="Whether members write in it.")]
+    subscribers: int | None
+
+
 class Added(Struct, frozen=True, kw_only=True):
     """An account that was stored or activated, and the names of the jobs that were resumed with it."""
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from floodmark.model.accounts import AccountRow, Added, Person
+from floodmark.model.accounts import AccountRow, Added, JoinedChannel, Person
 from floodmark.model.page import Page
 
-from .declaration import Body, Derived, Each, Fields, Path, Query, delete, get, post
+from .declaration import WHOLE_LIST, Body, Derived, Each, Fields, Path, Query, delete, get, post
 from .words import Cursor, Label, Limit, Name, Text
 
 _TAG = "Accounts"
@@ -147,6 +147,13 @@ class AccountOperations:
         """Test an account. Connect to Telegram for at most 20 s and ask who the account is.
 
         409 while a process has its session open.
+        """
+
+    @post("/accounts/{name}/channels", tag=_TAG, envelope=WHOLE_LIST, answers=_REFUSED)
+    async def joined_channels(self, name: AccountName) -> list[JoinedChannel]:
+        """List the channels that an account has joined. Connect to Telegram for at most 20 s, and store their names.
+
+        Jobs for these channels need not look up names. 409 while a process has its session open and uses it.
         """
 
     @delete("/accounts/{name}", tag=_TAG)

@@ -2,6 +2,7 @@
 
 from .accounts import AccountOperations
 from .budgets import BudgetOperations
+from .bulk import BulkOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
 from .fleet import FleetOperations, InstallationOperations
@@ -18,6 +19,7 @@ from .triggers import TriggerOperations
 
 class Operations(
     JobOperations,
+    BulkOperations,
     ExecutionOperations,
     StreamOperations,
     ReportOperations,

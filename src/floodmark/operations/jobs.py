@@ -91,6 +91,11 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     domain_config_id: Annotated[Name | None, Query("Your id, exactly.")] = None
     tag: Annotated[Name | None, Query("One of its tags.", examples=["news"])] = None
     text: Annotated[Name | None, Query("Part of its name, target, url or domain.")] = None
+    match: Annotated[
+        Name | None,
+        Query("Pattern of its name or stream: `*` is any text, `?` one character.", examples=["telegram:*"]),
+    ] = None
+    declared: Annotated[bool | None, _truth("Whether code or a sync declares them.")] = None
 
 
 ANY_JOB = JobFilter()

@@ -1,9 +1,9 @@
 """The form of `floodmark add SOURCE TARGET`: how a source describes its target and its options to the command line."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from floodmark.model.accounts import AccountRow
 from floodmark.model.spec import JobSpec
@@ -32,6 +32,30 @@ class ParamOption(Struct, frozen=True):
     default: str | None = None
 
 
+class FoundTarget(Struct, frozen=True, kw_only=True):
+    """A target that a source has listed. `is_extra`: added only on request."""
+
+    target: str
+    title: str
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Other columns of its job."""
+    is_extra: bool = False
+
+
+class TargetListing(Struct, frozen=True, kw_only=True):
+    """An option of `floodmark add` that adds all targets that a source can list, such as the channels of an account.
+
+    `find(operations, value)` returns them for the value of the option. `extra` is the flag that adds the extra targets.
+    """
+
+    flags: str
+    metavar: str
+    help: str
+    extra: str
+    extra_help: str
+    find: Callable[[Any, str], Awaitable[Sequence[FoundTarget]]]
+
+
 class JobForm(Struct, frozen=True, kw_only=True):
     """The form of `floodmark add SOURCE TARGET`: the help text, the target and the options of one source.
 
@@ -42,7 +66,7 @@ class JobForm(Struct, frozen=True, kw_only=True):
     unless it has a name. A source of a package can set `one_job_per_target` instead, which holds for the API too.
 
     `find_missing(spec, settings, accounts)` returns what must still be set up before the new job can run, with the next
-    step, or None. The job is added anyway.
+    step, or None. The job is added anyway. `listing` is an option that adds many targets.
     """
 
     help: str
@@ -53,3 +77,4 @@ class JobForm(Struct, frozen=True, kw_only=True):
     complete: "Callable[[JobSpec, Settings], JobSpec] | None" = None
     second_job_needs: str = "a --name"
     find_missing: "Callable[[JobSpec, Settings, Sequence[AccountRow]], str | None] | None" = None
+    listing: TargetListing | None = None

@@ -18,7 +18,7 @@ from .port import CompletesJobs, NamesParams, Source
 
 _CHECKED = frozenset({"source", "target", "params"})
 # Fields that may contain a secret, and are masked for users who may only read.
-_MASKABLE = ("target", "params", "url", "stream")
+MASKABLE = ("target", "params", "url", "stream")
 
 
 class Validation:
@@ -34,7 +34,7 @@ class Validation:
 
     def complete(self, spec: JobSpec) -> JobSpec:
         """Return a new job as its source completes it, or raise `InvalidInput`."""
-        for name in _MASKABLE:
+        for name in MASKABLE:
             _unmask(name, getattr(spec, name), None)
         source = self._source(spec.source)
         if source is None:
@@ -126,7 +126,7 @@ def unmask_changes(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unmask(name: str, value: Any, before: Any) -> Any:
-    return restore_masked(value, before, where=name) if name in _MASKABLE else value
+    return restore_masked(value, before, where=name) if name in MASKABLE else value
 
 
 def _check(source: Source, target: str, params: Mapping[str, Any], *, names: Iterable[str]) -> None:

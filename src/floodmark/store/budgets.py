@@ -26,7 +26,7 @@ from floodmark.rules.freshness import rate_of
 
 from .async_engine import AsyncConnection
 from .database import Database
-from .dialects import present_moment
+from .dialects import chunks, present_moment
 from .repository import Repository, bound_limit
 from .tables import budget_grants, budget_hours, budgets, jobs
 
@@ -115,7 +115,16 @@ class Budgets(Repository):
         # The weakest lock: requests of the budget do not wait for it.
         there = set((await connection.execute(query.with_for_update(key_share=True, read=True))).scalars())
         for name in sorted(wanted - there):
-            raise InvalidInput(f"there is no budget {name[:80]!r}", hint=_how_to_create(name))
+            raise unknown_budget(name)
+
+    async def find_missing(self, names: Collection[str | None]) -> set[str]:
+        """Return the names that `require` would refuse."""
+        wanted = sorted({name for name in names if name is not None} - {DEFAULT_BUDGET})
+        there = set[str]()
+        for some in chunks(wanted):
+            rows = await self._database.fetch(select(budgets.c.name).where(budgets.c.name.in_(some)))
+            there |= {row["name"] for row in rows}
+        return set(wanted) - there
 
     async def _insert_default(self, connection: AsyncConnection) -> None:
         requests = {"requests": self._default_per_minute, "period": "minute", "fairness": DEFAULT_FAIRNESS}
@@ -186,6 +195,11 @@ def _check(name: str, requests: float, period: str, max_delay: timedelta | None,
         raise InvalidInput("max_delay_seconds is out of range", hint="use more than 0 and at most ten years")
     if not 0 <= fairness <= 1 or math.isnan(fairness):
         raise InvalidInput(f"{fairness:g} is not a fairness", hint="use a number from 0 to 1; 0.25 is the default")
+
+
+def unknown_budget(name: str) -> InvalidInput:
+    """Return the error for a budget that does not exist."""
+    return InvalidInput(f"there is no budget {name[:80]!r}", hint=_how_to_create(name))
 
 
 def _how_to_create(name: str) -> str:

@@ -33,7 +33,7 @@ async def set_all_dependencies(
     after = {(job_id, needed) for job_id, on in wanted.items() for needed in on}
     if before == after:
         return False
-    edges = {**await _reachable(connection, sorted({needed for _, needed in after})), **wanted}
+    edges = {**await reachable_edges(connection, sorted({needed for _, needed in after})), **wanted}
     try:
         TopologicalSorter(edges).prepare()
     except CycleError:
@@ -84,7 +84,7 @@ def find_cycle(edges: Mapping[str, Iterable[str]], job: str, on: Iterable[str]) 
     return path[::-1]
 
 
-async def _reachable(connection: AsyncConnection, on: Sequence[str]) -> dict[str, list[str]]:
+async def reachable_edges(connection: AsyncConnection, on: Sequence[str]) -> dict[str, list[str]]:
     """Return the edges that are reachable from `on`, in one query."""
     edge = job_dependencies.c
     start = select(edge.job_id, edge.depends_on).where(edge.job_id.in_(on)).cte("walk", recursive=True)

@@ -67,6 +67,15 @@ def json_has(database: Database, column: Column[Any], entry: str) -> ColumnEleme
     return exists(select(1).select_from(entries).where(entries.c.value == entry))
 
 
+def fits_pattern(database: Database, column: ColumnElement[Any], pattern: str) -> ColumnElement[bool]:
+    """Return the condition that a text fits a pattern, in which `*` stands for any text and `?` for one character."""
+    if database.dialect == "postgresql":
+        escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        return column.like(escaped.replace("*", "%").replace("?", "_"), escape="\\")
+    # Not LIKE, which ignores case on SQLite.
+    return column.op("GLOB", is_comparison=True)(pattern.replace("[", "[[]"))
+
+
 def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a JSON column as undecoded text. Other columns stay as they are."""
     # A cast, not a coercion: the PostgreSQL driver decodes JSON before SQLAlchemy sees it.

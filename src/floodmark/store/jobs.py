@@ -5,7 +5,6 @@ database trigger clears `next_run` and sets the version to the old one plus one.
 every change of a job increases it by one on both databases.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
@@ -13,17 +12,16 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.errors import Conflict, NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Execution, Hold, Queued, State
 from floodmark.model.ids import new_id
-from floodmark.model.job import SCHEDULER_VERSION, Job, Priority, ScheduleType
+from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
 from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
-from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
 
@@ -31,9 +29,10 @@ from .async_engine import AsyncConnection
 from .budgets import Budgets
 from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
-from .dialects import json_has, raw
+from .dialects import fits_pattern, json_has, raw
 from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
-from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_json
+from .job_changes import write_changes
+from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_json, check_names, set_budget
 from .name_search import find_job, find_jobs
 from .repository import Repository, bound_limit
 from .rows import JOB_COLUMNS, job_from_row
@@ -89,7 +88,7 @@ class Jobs(Repository):
                     return await _read_job(connection, made)
             if replace_existing and spec.name is not None:
                 return await self._replace(connection, columns, spec)
-        raise _name_taken(columns["name"])
+        raise name_taken(columns["name"])
 
     async def declare(self, spec: JobSpec) -> Declared:
         """Create the job of a declaration in code, or update it if the declaration has changed.
@@ -137,26 +136,14 @@ class Jobs(Repository):
         return [(there[name][0], there[name][0] in changed) for name in names]
 
     async def _write_all(self, connection: AsyncConnection, wanted: Mapping[str, Mapping[str, Any]]) -> set[str]:
-        """Update the columns of several jobs, and increase each version by one. Returns the ids of changed jobs.
-
-        Uses one statement for all jobs with the same changed columns, as when a default has changed.
-        """
-        alike, written = defaultdict[tuple[str, ...], list[dict[str, Any]]](list), set[str]()
-        for job_id, current in (await _lock_jobs(connection, list(wanted))).items():
-            if current["declared"] != wanted[job_id]["declared"]:
-                written.add(job_id)
-                differing = {name: value for name, value in wanted[job_id].items() if value != current[name]}
-                alike[tuple(differing)].append({"this": job_id, **{f"new_{n}": v for n, v in differing.items()}})
-        now = self._now()
-        for columns, rows in alike.items():
-            values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
-            this = update(jobs).where(jobs.c.job_id == bindparam("this"))
-            await connection.execute(this.values(**values, version=jobs.c.version + 1, updated_at=now), rows)
-            if not set(columns).isdisjoint(WHEN_COLUMNS):
-                # As in `_write`.
-                planned = this.values(planned_until=now, updated_at=now)
-                await connection.execute(planned, [{"this": row["this"]} for row in rows])
-        return written
+        """Update the columns of several jobs, and increase each version by one. Returns the ids of changed jobs."""
+        changes = {
+            job_id: {name: value for name, value in wanted[job_id].items() if value != current[name]}
+            for job_id, current in (await lock_jobs(connection, list(wanted))).items()
+            if current["declared"] != wanted[job_id]["declared"]
+        }
+        await write_changes(connection, changes, self._now())
+        return set(changes)
 
     async def _link_all(self, connection: AsyncConnection, specs: Mapping[str, JobSpec], changed: set[str]) -> None:
         """Set the dependencies of the changed jobs to those of their declarations."""
@@ -166,7 +153,7 @@ class Jobs(Repository):
             spec = specs[job_id]
             needed = [ids.get(name) or await find_job(connection, name) for name in spec.depends_on]
             wanted[job_id] = list(dict.fromkeys(needed))
-            _refuse_itself(job_id, str(spec.name), wanted[job_id])
+            refuse_itself(job_id, str(spec.name), wanted[job_id])
         if wanted:
             await set_all_dependencies(connection, self._database, wanted)
 
@@ -200,6 +187,8 @@ class Jobs(Repository):
         enabled: bool | None = None,
         paused: bool | None = None,
         text: str | None = None,
+        match: str | None = None,
+        declared: bool | None = None,
         also: ColumnElement[bool] | None = None,
         after: str | None = None,
         limit: int = 100,
@@ -221,6 +210,11 @@ class Jobs(Repository):
             where.append(json_has(self._database, jobs.c.tags, tag))
         if text is not None:
             where.append(_mentions(text))
+        if match is not None:
+            stream = func.coalesce(jobs.c.stream, jobs.c.source + ":" + jobs.c.target)
+            where.append(or_(*(fits_pattern(self._database, one, match) for one in (jobs.c.name, stream))))
+        if declared is not None:
+            where.append(jobs.c.declared.is_not(None) if declared else jobs.c.declared.is_(None))
         if also is not None:
             where.append(also)
         if after is not None:
@@ -236,14 +230,14 @@ class Jobs(Repository):
         """
         wanted = dict(changes)
         on = wanted.pop("depends_on", None)
-        if on is not None and (isinstance(on, str) or not all(isinstance(name, str) for name in on)):
-            raise InvalidInput("depends_on is not a list of names", hint='for example ["first-job", "second-job"]')
+        if on is not None:
+            check_names(on)
         columns = check_columns(wanted)
         async with self._database.writing() as connection:
             current = await _lock_job(connection, job.job_id, job.name)
             if expected_version is not None and current["version"] != expected_version:
-                raise _version_changed(current, expected_version)
-            columns = _set_budget(columns, current)
+                raise version_changed(current, expected_version)
+            columns = set_budget(columns, current)
             check_job({**current, **columns}, now=self._clock.now())
             if "budget" in columns:
                 await self._budgets.require(connection, [columns["budget"]])
@@ -261,7 +255,7 @@ class Jobs(Repository):
             this = delete(jobs).where(jobs.c.job_id == job.job_id)
             guarded = this if expected_version is None else this.where(jobs.c.version == expected_version)
             if not (await connection.execute(guarded)).rowcount:
-                raise _version_changed(await _lock_job(connection, job.job_id, job.name), expected_version)
+                raise version_changed(await _lock_job(connection, job.job_id, job.name), expected_version)
 
     async def pause(self, job: Job, reason: str | None = None) -> Job:
         """Let no execution of the job start until it is resumed, except forced ones."""
@@ -334,7 +328,7 @@ class Jobs(Repository):
 
     def _check(self, spec: JobSpec) -> dict[str, Any]:
         given = columns_of(spec)
-        columns = _set_budget(check_columns({**given, "name": slug(spec)} if spec.name is None else given), {})
+        columns = set_budget(check_columns({**given, "name": slug(spec)} if spec.name is None else given), {})
         check_job(columns, now=self._clock.now())
         return columns
 
@@ -368,7 +362,7 @@ class Jobs(Repository):
         try:
             await connection.execute(this.values(**changed, version=jobs.c.version + 1, updated_at=now))
         except IntegrityError as error:
-            raise _name_taken(changed.get("name", current["name"])) from error
+            raise name_taken(changed.get("name", current["name"])) from error
         if not changed.keys().isdisjoint(WHEN_COLUMNS):
             # The database trigger of SQLite uses the clock of the machine; the clock of the process may be another.
             await connection.execute(this.values(planned_until=now, updated_at=now))
@@ -381,7 +375,7 @@ class Jobs(Repository):
 
     async def _link(self, connection: AsyncConnection, job_id: str, name: str, on: Sequence[str]) -> bool:
         needed = await find_jobs(connection, on)
-        _refuse_itself(job_id, name, needed)
+        refuse_itself(job_id, name, needed)
         return await set_dependencies(connection, self._database, job_id, needed)
 
     async def _insert_execution(self, connection: AsyncConnection, row: Mapping[str, Any], now: datetime) -> datetime:
@@ -410,30 +404,16 @@ class Jobs(Repository):
         return int(asked.rowcount + ended.rowcount)
 
 
-def _set_budget(columns: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return new columns of a job with the budget `default` if it is adaptive and has none.
-
-    A job that is no longer adaptive leaves that budget.
-    """
-    after = {**current, **columns}
-    if after["schedule_type"] == ScheduleType.ADAPTIVE:
-        return {**columns, "budget": DEFAULT_BUDGET} if after["budget"] is None else dict(columns)
-    was_adaptive = current.get("schedule_type") == ScheduleType.ADAPTIVE
-    if was_adaptive and after["budget"] == DEFAULT_BUDGET and "budget" not in columns:
-        return {**columns, "budget": None}
-    return dict(columns)
-
-
 async def _lock_job(connection: AsyncConnection, job_id: str, name: str = "it") -> dict[str, Any]:
     """Return the columns that a person may change, and the version; locked until the transaction ends."""
-    found = await _lock_jobs(connection, [job_id])
+    found = await lock_jobs(connection, [job_id])
     if not found:
         raise _gone(name)
     return found[job_id]
 
 
-async def _lock_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the same of several jobs, by id; locked in order of name."""
+async def lock_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the columns that a person may change, and the version, of several jobs by id; locked in order of name."""
     wanted = ["job_id", *SETTABLE_COLUMNS, "paused", "pause_reason", "declared", "version"]
     query = select(*(jobs.c[column] for column in wanted)).where(jobs.c.job_id.in_(job_ids)).order_by(jobs.c.name)
     # The weaker lock (key_share): other jobs may still get a dependency on these.
@@ -475,19 +455,22 @@ def _require_declared(name: str, declared: str | None) -> None:
         )
 
 
-def _refuse_itself(job_id: str, name: str, needed: Sequence[str]) -> None:
+def refuse_itself(job_id: str, name: str, needed: Sequence[str]) -> None:
+    """Refuse a job that would wait for itself."""
     if job_id in needed:
         raise Conflict(f"{name} cannot wait for itself: {name} -> {name}", hint="leave it out of depends_on")
 
 
-def _name_taken(name: str) -> Conflict:
+def name_taken(name: str) -> Conflict:
+    """Return the error for a name that another job has."""
     return Conflict(
         f"there is already a job {name!r}",
         hint=f"choose another name, or change that one: floodmark show {name}",
     )
 
 
-def _version_changed(current: Mapping[str, Any], expected_version: int | None) -> Conflict:
+def version_changed(current: Mapping[str, Any], expected_version: int | None) -> Conflict:
+    """Return the error for a job that is not at the expected version."""
     return Conflict(
         f"{current['name']} was changed meanwhile: it is at version {current['version']}, not {expected_version}",
         hint=f"look at it again with: floodmark show {current['name']}",

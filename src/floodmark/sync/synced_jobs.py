@@ -5,12 +5,11 @@ Tables: `jobs` (those whose `declared` is the mark of a sync), `audit`; of `fact
     sync_last     the result of the last sync; this row is locked during a sync
 """
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import insert, select
 
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
@@ -19,7 +18,8 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, insert_into, present, present_moment
-from floodmark.store.tables import WHEN_COLUMNS, facts, jobs
+from floodmark.store.job_changes import write_changes
+from floodmark.store.tables import facts, jobs
 
 from .difference import COLUMNS, Step, SyncedJob, is_mark
 
@@ -124,39 +124,15 @@ class Syncing:
         ]
         if made:
             await self._connection.execute(insert(jobs), made)
-        await self._change([step for step in steps if step.job_id is not None])
+        changes = {
+            step.job_id: {**step.change.after, "declared": step.mark} for step in steps if step.job_id is not None
+        }
+        await write_changes(self._connection, changes, present(self._database, self._clock))
         await self._audit.record_within(self._connection, actor, [_entry(step) for step in steps if step.change.after])
 
     async def note(self, actor: Actor, action: str, after: Mapping[str, Any]) -> None:
         """Record the sync in the audit log."""
         await self._audit.record_within(self._connection, actor, [AuditEntry(action=action, what="sync", after=after)])
-
-    async def _change(self, steps: Sequence[Step]) -> None:
-        """Change the columns of jobs, and increase each version by one."""
-        alike: defaultdict[tuple[str, ...], list[Step]] = defaultdict(list)
-        for step in steps:
-            alike[tuple(sorted(step.change.after))].append(step)
-        now = present(self._database, self._clock)
-        for names, some in alike.items():
-            statement = (
-                update(jobs)
-                .where(jobs.c.job_id == bindparam("this_job"))
-                .values(
-                    **{name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in (*names, "declared")},
-                    version=jobs.c.version + 1,
-                    updated_at=now,
-                )
-            )
-            await self._connection.execute(statement, [_values(step) for step in some])
-            if not set(names).isdisjoint(WHEN_COLUMNS):
-                await self._replan([step.job_id for step in some if step.job_id is not None])
-
-    async def _replan(self, job_ids: Sequence[str]) -> None:
-        # The trigger of SQLite uses the machine's clock; the process may use another one.
-        now = present(self._database, self._clock)
-        for some in chunks(job_ids):
-            these = update(jobs).where(jobs.c.job_id.in_(some))
-            await self._connection.execute(these.values(planned_until=now, updated_at=now))
 
     async def _fact(self, name: str) -> Any:
         return (await self._connection.execute(select(facts.c.value).where(facts.c.name == name))).scalar()
@@ -166,11 +142,6 @@ class Syncing:
         statement = insert_into(self._database, facts).values(name=name, value=value, updated_at=now)
         changes = {"value": statement.excluded.value, "updated_at": now}
         await self._connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=changes))
-
-
-def _values(step: Step) -> dict[str, Any]:
-    new = {f"new_{name}": value for name, value in step.change.after.items()}
-    return {"this_job": step.job_id, "new_declared": step.mark, **new}
 
 
 def _entry(step: Step) -> AuditEntry:

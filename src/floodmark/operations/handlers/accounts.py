@@ -14,12 +14,13 @@ from msgspec.structs import asdict
 
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import FloodmarkError, InvalidInput, NotFound
-from floodmark.model.accounts import AccountRow, Added, Person
+from floodmark.model.accounts import AccountRow, Added, JoinedChannel, Person
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.accounts import AccountOperations, AccountShown, NewAccount, StoredAccount, Tested
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, check_name, name_taken, same_session
+from floodmark.wiring.services import services_for
 
 from .base import Handlers
 
@@ -72,6 +73,16 @@ class AccountHandlers(AccountOperations, Handlers):
             was, now = {"state": row.state}, {"state": "active"}
             await self.record("account.activated", f"account:{name}", before=was, after=now)
         return Tested(account=added.account, person=person, activated=True, resumed=added.resumed)
+
+    async def joined_channels(self, name: str) -> list[JoinedChannel]:
+        from floodmark.sources.telegram.dialogs import read_joined  # noqa: PLC0415 - heavy
+
+        await self._accounts.show(name)
+        services = services_for(self.resources, "telegram")
+        # A person waits until an idle session is closed; a request does not have that time.
+        idle = self.resources.settings.telegram_session_linger + _SPARE
+        patience = idle if self.deadline is None else self._deadline / 2
+        return await read_joined(services, name, holder=self._holder(), deadline=self._deadline, patience=patience)
 
     async def remove_account(self, name: str, *, force: bool = False) -> AccountRow:
         async with self.transaction():

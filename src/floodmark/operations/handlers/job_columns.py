@@ -1,15 +1,17 @@
 """Turns the columns of a request into a new job, or into changes of one."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.job_fields import FIELDS, spec_from
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import stream_name
-from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
+
+if TYPE_CHECKING:
+    from floodmark.settings import Settings
+    from floodmark.store.jobs import Jobs
 
 # The schedule type that follows from a column.
 _TYPES = {
@@ -19,7 +21,7 @@ _TYPES = {
 }
 
 
-def spec_of(given: Mapping[str, Any], settings: Settings) -> JobSpec:
+def spec_of(given: Mapping[str, Any], settings: "Settings") -> JobSpec:
     """Return the job that these columns describe, completed by the settings."""
     source, target = _where(given)
     usual = {"timeout_seconds": settings.scheduler_job_timeout, "retry_max": settings.parser_retry_max}
@@ -55,7 +57,7 @@ def _where(given: Mapping[str, Any]) -> tuple[str, str]:
     return source, target if target is not None else url or ""
 
 
-async def refuse_second(spec: JobSpec, jobs: Jobs) -> None:
+async def refuse_second(spec: JobSpec, jobs: "Jobs") -> None:
     """Refuse a second job without a name for the same target."""
     stream = stream_name(spec.stream, spec.source, spec.target)
     for other in await jobs.find(source=spec.source, text=spec.target, limit=500):

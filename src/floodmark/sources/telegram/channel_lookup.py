@@ -7,16 +7,12 @@ from typing import Any
 
 from telethon.tl import types
 from telethon.tl.functions.contacts import ResolveUsernameRequest
-from telethon.tl.functions.messages import GetDialogsRequest
 
 from floodmark.errors import Gone
 
 from .channels import Channels, KnownChannel
+from .dialogs import dialog_pages, known_channel
 from .sessions import Session
-
-_DIALOGS = 100
-# An account can join about a thousand channels; a channel that is not in this many pages of dialogs is not joined.
-_MAX_PAGES = 20
 
 
 class ChannelLookup:
@@ -74,18 +70,10 @@ class ChannelLookup:
 
     async def _find_in_dialogs(self) -> KnownChannel:
         """Find the channel by its id, which works only for channels that the account has joined."""
-        offset_date, offset_id, offset_peer = None, 0, types.InputPeerEmpty()
-        for _ in range(_MAX_PAGES):
-            request = GetDialogsRequest(offset_date, offset_id, offset_peer, _DIALOGS, hash=0)
-            answer = await self._ask("messages.getDialogs", request)
-            for chat in answer.chats:
+        async for page in dialog_pages(self._ask):
+            for chat in page.chats:
                 if chat.id == self._number and isinstance(chat, types.Channel | types.ChannelForbidden):
                     return self._channel(chat)
-            last = answer.messages[-1] if answer.messages else None
-            if last is None or isinstance(answer, types.messages.Dialogs):
-                break
-            offset_date, offset_id = last.date, last.id
-            offset_peer = _input_peer(last.peer_id, answer)
         raise self._unreachable()
 
     async def _ask(self, method: str, request: Any) -> Any:
@@ -110,39 +98,18 @@ class ChannelLookup:
             raise Gone(
                 f"{self._target} is private, or the account was removed from it", hint="Join it with the account again"
             )
-        return _known(self._session.account.name, chat, chat.access_hash)
+        return known_channel(self._session.account.name, chat, chat.access_hash)
 
 
 def find_in_answer(answer: Any, channel: KnownChannel) -> KnownChannel | None:
     """Return the channel as an answer shows it; None if it does not."""
     for chat in answer.chats:
         if chat.id == channel.channel_id and isinstance(chat, types.Channel) and not chat.min:
-            return _known(channel.account, chat, chat.access_hash or channel.access_hash)
+            return known_channel(channel.account, chat, chat.access_hash or channel.access_hash)
     return None
-
-
-def _known(account: str, chat: Any, access_hash: int) -> KnownChannel:
-    # A channel may have several names instead of one; the first active one counts.
-    names = [chat.username] if chat.username else [name.username for name in chat.usernames or () if name.active]
-    username = str(names[0]) if names else None
-    return KnownChannel(
-        account=account, channel_id=chat.id, access_hash=access_hash, username=username, title=chat.title
-    )
 
 
 def _describe_peer(answer: Any) -> str:
     if isinstance(answer.peer, types.PeerUser):
         return "a bot" if any(user.bot for user in answer.users) else "a person"
     return "a basic group"
-
-
-def _input_peer(peer: Any, answer: Any) -> Any:
-    if isinstance(peer, types.PeerChannel):
-        return types.InputPeerChannel(peer.channel_id, _access_hash(answer.chats, peer.channel_id))
-    if isinstance(peer, types.PeerUser):
-        return types.InputPeerUser(peer.user_id, _access_hash(answer.users, peer.user_id))
-    return types.InputPeerChat(peer.chat_id)
-
-
-def _access_hash(among: Any, wanted: int) -> int:
-    return next((getattr(each, "access_hash", None) or 0 for each in among if each.id == wanted), 0)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
 
 from floodmark.model.clock import Clock
@@ -128,6 +129,21 @@ class Channels:
                 )
                 await connection.execute(others.values(username=None))
             await connection.execute(statement)
+
+    async def store_all(self, account: str, channels: Sequence[KnownChannel]) -> None:
+        """Store the channels of one account, in one transaction."""
+        now = present(self._database, self._clock)
+        statement = insert_into(self._database, telegram_channels).values(updated_at=now)
+        newer = {name: statement.excluded[name] for name in ("access_hash", "username", "title", "updated_at")}
+        statement = statement.on_conflict_do_update(index_elements=["account", "channel_id"], set_=newer)
+        ids = [channel.channel_id for channel in channels]
+        async with self._database.writing() as connection:
+            for some in chunks(channels):
+                names = [channel.username.lower() for channel in some if channel.username is not None]
+                moved = (func.lower(_CELL.username).in_(names), _CELL.channel_id.not_in(ids))
+                others = update(telegram_channels).where(_CELL.account == account, *moved)
+                await connection.execute(others.values(username=None))
+                await connection.execute(statement, [asdict(channel) for channel in some])
 
     async def forget(self, account: str, channel_id: int) -> None:
         """Delete a channel whose stored access hash is wrong."""

@@ -1,11 +1,11 @@
 """The form of `floodmark add telegram`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from floodmark.model.accounts import AccountRow
+from floodmark.model.accounts import AccountRow, JoinedChannel
 from floodmark.model.spec import JobSpec
-from floodmark.sources.form import JobForm, ParamOption
+from floodmark.sources.form import FoundTarget, JobForm, ParamOption, TargetListing
 
 from .targets import complete_job, default_schedule
 
@@ -26,6 +26,20 @@ def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[Accoun
     return None
 
 
+async def _find_joined(operations: Any, account: str) -> Sequence[FoundTarget]:
+    """Return the channels that an account has joined. Their jobs use this account, which knows them."""
+    joined: Sequence[JoinedChannel] = await operations.joined_channels(account)
+    return [
+        FoundTarget(
+            target=f"@{channel.username}" if channel.username else str(channel.channel_id),
+            title=channel.title,
+            columns={"account": account},
+            is_extra=channel.is_group,
+        )
+        for channel in joined
+    ]
+
+
 FORM = JobForm(
     help="""Collect the posts of a Telegram channel; every 5 minutes if no schedule is given (see JOB_SCHEDULE).
 
@@ -36,6 +50,14 @@ FORM = JobForm(
     uses_account=True,
     complete=_complete,
     find_missing=_find_missing,
+    listing=TargetListing(
+        flags="--dialogs",
+        metavar="ACCOUNT",
+        help="Add the channels that this account has joined.",
+        extra="--groups",
+        extra_help="With --dialogs: also groups.",
+        find=_find_joined,
+    ),
     options=(
         ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),

@@ -94,14 +94,20 @@ def element_text(element: Element | None) -> str:
     return "" if element is None else "".join(element.itertext()).strip()
 
 
-def _parse_strictly(text: str, builder: "_Builder[T]") -> Tree[T]:
+def open_strict_parser() -> expat.XMLParserType:
+    """Return a parser that raises `NotXml` for a document that declares an entity."""
     # Without namespaces: the builder resolves prefixes, also those that are not declared.
     parser = expat.ParserCreate()
     parser.buffer_text, parser.buffer_size = True, 65_536
+    parser.EntityDeclHandler = _refuse_entity
+    return parser
+
+
+def _parse_strictly(text: str, builder: "_Builder[T]") -> Tree[T]:
+    parser = open_strict_parser()
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
-    parser.EntityDeclHandler = _refuse_entity
     # Entities of an external DTD, which is not fetched.
     parser.SkippedEntityHandler = lambda name, is_parameter: None if is_parameter else builder.entity(name)
     parser.Parse(text, True)

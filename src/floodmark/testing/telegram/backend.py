@@ -133,6 +133,8 @@ class Channel:
         self.username, self.title, self.about = username, title, ""
         self.subscribers = 100 + number(backend.seed, channel_id, "subscribers") % 90_000
         self.members: set[str] | None = None
+        # In a group its members write.
+        self.is_group = False
         self.created = int(backend.now()) - 86_400 * 365
         self.history = History()
         self.pts = 1
