@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from floodmark.api.addresses import route_path
 from floodmark.api.app import PREFIX
 from floodmark.errors import NotFound
 
@@ -33,7 +34,7 @@ def dashboard_routes() -> Sequence[BaseRoute]:
 
 async def _refuse(request: Request) -> Response:
     """Answer 404: with a page for browsers, else as the API does."""
-    if request.scope["path"].startswith(PREFIX) or "text/html" not in request.headers.get("accept", ""):
+    if route_path(request.scope).startswith(PREFIX) or "text/html" not in request.headers.get("accept", ""):
         raise HTTPException(404)
 
     async def work() -> Response:
