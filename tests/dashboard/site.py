@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 
 from api.serving import served
+from floodmark.api.live import Live
 from floodmark.dashboard.routes import dashboard_routes
 from floodmark.model.audit import Actor
 from floodmark.model.tokens import Role
@@ -19,8 +20,8 @@ from floodmark.wiring.resources import Resources
 class Site:
     """A running dashboard."""
 
-    def __init__(self, resources: Resources, url: str) -> None:
-        self.resources, self.url = resources, url
+    def __init__(self, resources: Resources, url: str, live: Live) -> None:
+        self.resources, self.url, self.live = resources, url, live
         # Everything a person can do, as the tests do it.
         self.operations = LocalOperations(resources, Actor(who="tests"))
 
@@ -62,4 +63,4 @@ def csrf_in(page: str) -> str:
 async def serving_site(opened: Opened, **settings: Any) -> AsyncIterator[Site]:
     """Serve the dashboard of a new process."""
     async with opened(**settings) as resources, served(resources, pages=dashboard_routes()) as api:
-        yield Site(resources, api.base)
+        yield Site(resources, api.base, api.app.state.live)
