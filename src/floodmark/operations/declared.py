@@ -9,6 +9,7 @@ from .freshness import FreshnessOperations
 from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
+from .logins import LoginOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -28,6 +29,7 @@ class Operations(
     TriggerOperations,
     FleetOperations,
     AccountOperations,
+    LoginOperations,
     InstallationOperations,
     TokenOperations,
     SyncOperations,
