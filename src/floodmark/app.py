@@ -263,6 +263,11 @@ class Floodmark:
         from .api.turnstile import ALONE, BESIDE_WORK  # noqa: PLC0415
         from .dashboard.routes import dashboard_routes  # noqa: PLC0415
 
+        if not structlog.is_configured():
+            # By default structlog shows local variables with an error, and they may be secrets.
+            from .observability.logs import configure  # noqa: PLC0415 - only a process that stays logs
+
+            configure(self.settings.log_level, self.settings.log_format)
         stop = asyncio.Event()
         async with self._opened_roles(scheduler=scheduler, worker=worker) as (resources, roles, installation):
             app = create_app(resources, turns=BESIDE_WORK if scheduler or worker else ALONE, pages=dashboard_routes())

@@ -6,7 +6,7 @@ without it a page asks.
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, singledispatch
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -82,7 +82,7 @@ async def _act(request: Request) -> Response:
     try:
         result = await view.operations.call(operation, arguments_of(operation, fields))
         said = first(fields, "said") or f"{operation.summary}: done."
-        set_flash(request, response, "done", said.replace("{result}", _shown(result)))
+        set_flash(request, response, "done", said.replace("{result}", show_result(result)))
     except FloodmarkError as error:
         set_flash(request, response, "failed", mask_text(str(error)), mask_text(error.hint))
     forget_shared(request)
@@ -134,7 +134,9 @@ def _operation(name: str) -> Operation[Any, Any]:
     return found
 
 
-def _shown(result: Any) -> str:
+@singledispatch
+def show_result(result: Any) -> str:
+    """Return a result as text, for `{result}` in the message about the success. Pages register their own types."""
     return str(result) if isinstance(result, int | str) else ""
 
 

@@ -15,9 +15,19 @@ from floodmark.errors import NotFound
 from . import actions, signing_in
 from .assets import serve_asset
 from .page import DashboardPage, answer_page, route_of
-from .pages import jobs, overview
+from .pages import accounts, audit, docs, jobs, migration, overview, tokens, triggers
 
-PAGES: tuple[DashboardPage, ...] = (*overview.PAGES, *jobs.PAGES)
+PAGES: tuple[DashboardPage, ...] = (
+    *overview.PAGES,
+    *jobs.PAGES,
+    # Administration
+    *accounts.PAGES,
+    *triggers.PAGES,
+    *tokens.PAGES,
+    *migration.PAGES,
+    *audit.PAGES,
+    *docs.PAGES,
+)
 
 
 @cache

@@ -78,6 +78,11 @@ class View:
         return self.visitor.session_id if isinstance(self.visitor, BrowserVisitor) else None
 
     @property
+    def needs_token(self) -> bool:
+        """Whether the caller has access by a token or a session; otherwise the API is open here."""
+        return self.session_id is not None or "authorization" in self.request.headers
+
+    @property
     def filters(self) -> Mapping[str, str]:
         """The parameters of the query that are not empty."""
         return {name: value for name, value in self.request.query_params.items() if value}

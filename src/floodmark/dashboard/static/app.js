@@ -229,6 +229,19 @@ document.addEventListener("input", (event) => {
   }, 350);
 });
 
+// A search within the page: what does not have all words is hidden.
+document.addEventListener("input", (event) => {
+  const field = event.target.closest("[data-filter]");
+  if (!field) return;
+  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const element of document.querySelectorAll(field.dataset.filter)) {
+    element.hidden = !words.every((word) => element.dataset.find.includes(word));
+  }
+  for (const group of document.querySelectorAll("[data-find-group]")) {
+    group.hidden = !group.querySelector("[data-find]:not([hidden])");
+  }
+});
+
 /* ---- Keyboard, theme ----------------------------------------------------------------------------------------- */
 
 let lastKey = "";
