@@ -73,6 +73,8 @@ async def test_differences_are_by_field() -> None:
         Change("params.limit", "5", "6"),
     ]
     assert differences(None, {"a": 1, "b": None, "c": {}, "d": []}) == [Change("a", None, "1")]
+    paused = differences({"why": None, "next_run": "2026-11-17T14:30:15.320932Z"}, {"why": "x", "next_run": None})
+    assert paused == [Change("next_run", "2026-11-17 14:30:15 UTC", None), Change("why", None, "x")]
     assert differences({"a": True}, None) == [Change("a", "true", None)]
     assert differences(None, None) == []
     assert differences("text", ["list"]) == [Change("value", "text", '["list"]')]

@@ -1,6 +1,7 @@
 """The API reference in the browser: bundled, searchable with and without a script, open to those who read the API."""
 
 import asyncio
+import re
 import subprocess
 
 import pytest
@@ -63,6 +64,8 @@ async def test_an_address_that_a_caller_makes_up_stays_with_the_caller(site: Sit
         for number in range(12):
             prefix = {"X-Forwarded-Prefix": f"/evil{number}"}
             assert f"/evil{number}/api" in (await client.get("/docs", headers=prefix)).text
+        ids = re.findall(r' id="([^"]+)"', (await client.get("/docs")).text)
+        assert len(ids) == len(set(ids)), "an anchor leads to one place"
         hostile = {"X-Forwarded-Host": "e.org/';reboot;'"}
         shown = (await client.get("/docs", headers=hostile)).text
         assert "reboot" not in shown

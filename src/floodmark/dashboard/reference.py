@@ -140,8 +140,8 @@ def find_text(operation: ReferenceOperation) -> str:
 
 
 def anchor_of(text: str) -> str:
-    """Return the anchor of a heading."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    """Return the anchor of a subject; those of the page frame have no such beginning."""
+    return f"tag-{re.sub(r'[^a-z0-9]+', '-', text.lower()).strip('-')}"
 
 
 def prose(text: str) -> Markup:

@@ -1,5 +1,6 @@
 """The audit log: who changed what, and when, with the values before and after."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +26,7 @@ _PAGES = {
 }
 
 
+_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$", re.ASCII)
 # Names can be of any length; the address of a page cannot.
 LONGEST_LINKED = 500
 
@@ -64,8 +66,8 @@ def differences(before: Any, after: Any) -> list[Change]:
     old, new = _flat(before), _flat(after)
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     if before is None or after is None:
-        # A field without a value of an object that is new or gone says nothing.
-        names = [name for name in names if (old.get(name) or new.get(name)) not in ("null", "{}", "[]", '""')]
+        # An empty field of an object that is new or gone says nothing.
+        names = [name for name in names if (old.get(name) or new.get(name)) not in ("{}", "[]", "")]
     return [Change(name, old.get(name), new.get(name)) for name in names]
 
 
@@ -83,11 +85,12 @@ def _flat(value: Any, prefix: str = "") -> dict[str, str]:
         for name, inner in value.items():
             found |= _flat(inner, f"{prefix}.{name}" if prefix else str(name))
         return found or ({prefix: "{}"} if prefix else {})
-    if value is None and not prefix:
+    if value is None:
         return {}
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return {prefix or "value": value if isinstance(value, str) else msgspec.json.encode(value).decode()}
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return {prefix or "value": _TIME.sub(r"\1 \2 UTC", text)}
 
 
 PAGES = (show_audit,)
