@@ -7,11 +7,12 @@
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one with its own args
     python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading
+    python3 run.py screenshots    take the pictures of the dashboard in docs/images, from a running demo
     python3 run.py lock [args]    write both lock files with uv; args go to `uv pip compile`
     python3 run.py clean          remove .venv and all caches
 
 The first command creates .venv next to this file, with uv if it is on PATH, otherwise with pip. `demo` installs what
-Floodmark needs to run (requirements.lock); `test`, `check`, `bench` and `docs` add the rest of requirements-dev.lock.
+Floodmark needs to run (requirements.lock); the others add the rest of requirements-dev.lock, if they need it.
 Both files pin versions and hashes. If they are missing, `test` also installs Chromium for cookie scans, and Prometheus,
 Pushgateway and Alertmanager for dashboards and alerts. Every command runs in this folder, even if you call it from
 another one.
@@ -64,6 +65,7 @@ def main(arguments: list[str]) -> int:
         "check": check,
         "bench": bench,
         "docs": docs,
+        "screenshots": screenshots,
         "lock": lock,
         "clean": clean,
     }
@@ -266,6 +268,13 @@ def docs(_: list[str]) -> int:
     if code == 0:
         say(f"The docs are in {site / 'index.html'}")
     return code
+
+
+def screenshots(_: list[str]) -> int:
+    """Take the pictures of the dashboard in a browser."""
+    make_venv(DEV_LOCK)
+    bring_programs(browser=True, watchers=False)
+    return run(str(BIN / "python"), "docs/images/dashboard.py")
 
 
 def lock(arguments: list[str]) -> int:

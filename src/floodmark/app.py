@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
@@ -25,6 +25,7 @@ from .process.forced_exit import Watchdog
 from .process.lazy import LazyModule
 from .process.threads import DaemonThreads
 from .runtime.installation import Installation
+from .runtime.mounting import MountableApp
 from .settings import Settings, load
 from .sources.loading import Sources, open_source
 from .sources.port import Source
@@ -36,6 +37,7 @@ from .wiring.services import services_for
 
 if TYPE_CHECKING:
     import structlog
+    from starlette.types import ASGIApp
 
     from .api.server import HttpServer
     from .runtime.api_role import ApiRole
@@ -241,31 +243,12 @@ class Floodmark:
 
         Both roles, or none, also serve the API; a single role serves only `/health` and `/metrics`.
         """
-        stop = stop or asyncio.Event()
-        if scheduler and not worker and not self.settings.scheduler_v2_enabled:
-            raise InvalidInput(
-                "a scheduler has nothing to do: SCHEDULER_V2_ENABLED is false", hint="set SCHEDULER_V2_ENABLED=true"
-            )
-        if is_pushed(self.settings):
-            require_gateway(self.settings)
-        watchdog = Watchdog()
+        stop, watchdog = stop or asyncio.Event(), Watchdog()
         try:
             async with (
-                self.open(waits=True) as resources,
-                push_metrics(self.settings, resources.name, resources.metrics.render, resources.events),
-                self.opened_sources(resources) as sources,
+                self._opened_roles(scheduler=scheduler, worker=worker) as (resources, roles, installation),
                 _stop_on_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
-                installation = Installation(
-                    resources.redis, resources.repositories.fleet, resources.events, resources.settings
-                )
-                await installation.claim()
-                if resources.tracing is not None:
-                    resources.tracing.prepare()
-                fires = scheduler and self.settings.scheduler_v2_enabled
-                if scheduler and not fires:
-                    structlog.get_logger().warning("schedules are not fired: SCHEDULER_V2_ENABLED is false")
-                roles = _make_roles(resources, sources, scheduler=fires, worker=worker)
                 serving = await self._server(resources, port, scheduler=scheduler, worker=worker)
                 async with serving as server, installation.guarded(stop):
                     for role in roles:
@@ -275,6 +258,65 @@ class Floodmark:
                     await asyncio.gather(*(role.run(stop) for role in roles))
         finally:
             watchdog.disarm()
+
+    def asgi(self, *, scheduler: bool = True, worker: bool = True) -> MountableApp:
+        """Return the dashboard and the API as an ASGI application, to mount into another one or to serve directly.
+
+        It opens the database and runs the given roles while its `running()` block runs.
+        """
+        return MountableApp(lambda: self._mounted(scheduler=scheduler, worker=worker))
+
+    @asynccontextmanager
+    async def _mounted(self, *, scheduler: bool, worker: bool) -> "AsyncIterator[ASGIApp]":
+        from .api.app import create_app, lifespan_of  # noqa: PLC0415 - slow to import
+        from .api.turnstile import ALONE, BESIDE_WORK  # noqa: PLC0415
+        from .dashboard.routes import dashboard_routes  # noqa: PLC0415
+
+        if not structlog.is_configured():
+            # By default structlog shows local variables with an error, and they may be secrets.
+            from .observability.logs import configure  # noqa: PLC0415 - only a process that stays logs
+
+            configure(self.settings.log_level, self.settings.log_format)
+        stop = asyncio.Event()
+        async with self._opened_roles(scheduler=scheduler, worker=worker) as (resources, roles, installation):
+            app = create_app(resources, turns=BESIDE_WORK if scheduler or worker else ALONE, pages=dashboard_routes())
+            async with installation.guarded(stop), lifespan_of(app):
+                for role in roles:
+                    await role.announce()
+                tasks = [asyncio.create_task(_log_failure(role.run(stop))) for role in roles]
+                try:
+                    yield app
+                finally:
+                    stop.set()
+                    app.state.live.close()
+                    await asyncio.gather(*tasks)
+
+    @asynccontextmanager
+    async def _opened_roles(
+        self, *, scheduler: bool, worker: bool
+    ) -> "AsyncIterator[tuple[Resources, list[SchedulerRole | WorkerRole | ApiRole], Installation]]":
+        """Open the application for these roles; the caller runs them."""
+        if scheduler and not worker and not self.settings.scheduler_v2_enabled:
+            raise InvalidInput(
+                "a scheduler has nothing to do: SCHEDULER_V2_ENABLED is false", hint="set SCHEDULER_V2_ENABLED=true"
+            )
+        if is_pushed(self.settings):
+            require_gateway(self.settings)
+        async with (
+            self.open(waits=True) as resources,
+            push_metrics(self.settings, resources.name, resources.metrics.render, resources.events),
+            self.opened_sources(resources) as sources,
+        ):
+            installation = Installation(
+                resources.redis, resources.repositories.fleet, resources.events, resources.settings
+            )
+            await installation.claim()
+            if resources.tracing is not None:
+                resources.tracing.prepare()
+            fires = scheduler and self.settings.scheduler_v2_enabled
+            if scheduler and not fires:
+                structlog.get_logger().warning("schedules are not fired: SCHEDULER_V2_ENABLED is false")
+            yield resources, _make_roles(resources, sources, scheduler=fires, worker=worker), installation
 
     async def _server(self, resources: Resources, port: int | None, *, scheduler: bool, worker: bool) -> "HttpServer":
         # Slow to import, and most commands that import this module serve nothing.
@@ -299,6 +341,14 @@ class Floodmark:
         # Both roles, or none: then nothing else is done here.
         app = create_app(resources, turns=BESIDE_WORK if worker else ALONE, pages=dashboard_routes())
         return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
+
+
+async def _log_failure(work: Awaitable[None]) -> None:
+    """Wait for the work of a role. The application that mounts us goes on without it."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - logged; health and dashboard show that the role is gone
+        structlog.get_logger().exception("a role has failed", error=type(error).__name__)
 
 
 def _parse_duration(given: str | timedelta | None) -> timedelta | None:

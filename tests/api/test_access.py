@@ -25,10 +25,9 @@ from floodmark.api.access import (
     MOST_REMEMBERED,
     Access,
     Failures,
-    address_of,
-    is_local,
     require_token_to_listen,
 )
+from floodmark.api.addresses import address_of, is_local
 from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied

@@ -5,6 +5,7 @@ about things that are there; and by somebody without a token. The requests are t
 """
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -45,6 +46,7 @@ from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
+from floodmark.sources.telegram.tables import account_logins
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.dialects import insert_into
 from floodmark.store.fleet import FleetRepository
@@ -85,6 +87,7 @@ THERE: dict[str, str] = {
     "domain": "example.com",
     "file": "report.html",
     "session_id": "5" * 16,
+    "login_id": "there",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -209,6 +212,16 @@ async def _furnish_session(resources: Resources) -> None:
         await connection.execute(found.on_conflict_do_nothing())
 
 
+async def _furnish_login(resources: Resources) -> None:
+    """A login that waits for its code. Its secrets cannot be read, so that nobody asks Telegram."""
+    digest = hashlib.sha256(THERE["login_id"].encode()).hexdigest()
+    row = {"owner": "keeper", "account": "other", "step": "code", "how": "by SMS", "tries": 0, "expires_at": NEVER}
+    row["secrets"] = "unreadable"
+    found = insert_into(resources.database, account_logins).values(login_id=digest, **row)
+    async with resources.database.writing() as connection:
+        await connection.execute(found.on_conflict_do_update(index_elements=["login_id"], set_=row))
+
+
 async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
     operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
@@ -228,6 +241,7 @@ async def _furnish(resources: Resources) -> None:
     with suppress(Conflict):
         await Tokens(resources.database, resources.clock).add("spare", "read")
     await _furnish_session(resources)
+    await _furnish_login(resources)
     # Open elsewhere, so that a test of it asks nobody.
     accounts = Accounts(resources.database, resources.clock, Vault(SECRET, Path("nowhere")))
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)

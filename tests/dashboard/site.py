@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 
 from api.serving import served
+from floodmark.api.live import Live
 from floodmark.dashboard.routes import dashboard_routes
 from floodmark.model.audit import Actor
 from floodmark.model.tokens import Role
@@ -19,8 +20,8 @@ from floodmark.wiring.resources import Resources
 class Site:
     """A running dashboard."""
 
-    def __init__(self, resources: Resources, url: str) -> None:
-        self.resources, self.url = resources, url
+    def __init__(self, resources: Resources, url: str, live: Live) -> None:
+        self.resources, self.url, self.live = resources, url, live
         # Everything a person can do, as the tests do it.
         self.operations = LocalOperations(resources, Actor(who="tests"))
 
@@ -40,7 +41,8 @@ class Site:
     @asynccontextmanager
     async def client(self, token: str | None = None, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
         """A client without a browser; with a token it signs in first."""
-        async with httpx2.AsyncClient(base_url=self.url, timeout=120, trust_env=False, **options) as client:
+        usual: dict[str, Any] = {"base_url": self.url, "timeout": 120, "trust_env": False, "verify": False}
+        async with httpx2.AsyncClient(**{**usual, **options}) as client:
             if token is not None:
                 signed_in = await post_form(client, "/sign-in", "/sign-in", token=token)
                 assert signed_in.status_code == 303, signed_in.text
@@ -61,4 +63,4 @@ def csrf_in(page: str) -> str:
 async def serving_site(opened: Opened, **settings: Any) -> AsyncIterator[Site]:
     """Serve the dashboard of a new process."""
     async with opened(**settings) as resources, served(resources, pages=dashboard_routes()) as api:
-        yield Site(resources, api.base)
+        yield Site(resources, api.base, api.app.state.live)

@@ -37,7 +37,7 @@ async def test_on_this_machine_it_is_open_until_the_first_token(site: Site) -> N
         assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?to=/jobs%3Ftag%3Dnews")
         signed_in = await post_form(client, "/sign-in", "/sign-in", token=text, to="/jobs?tag=news")
         assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/jobs?tag=news")
-        cookie = next(one for one in signed_in.headers.get_list("set-cookie") if one.startswith("floodmark_session="))
+        cookie = next(one for one in signed_in.headers.get_list("set-cookie") if one.startswith("floodmark_session_"))
         assert "HttpOnly" in cookie
         assert "SameSite=lax" in cookie
         assert text not in cookie
@@ -61,7 +61,9 @@ async def test_a_session_can_be_listed_ended_and_left(any_site: Site) -> None:
         assert (await one.get("/")).status_code == 303
         assert (await other.get("/")).status_code == 200
         [left] = (await any_site.operations.sessions()).items
-        assert (await other.delete(f"/api/v2/sessions/{left.session_id}")).status_code == 200
+        assert (await other.delete(f"/api/v2/sessions/{left.session_id}")).status_code == 403, "no page of ours sent it"
+        own = {"Origin": any_site.url}
+        assert (await other.delete(f"/api/v2/sessions/{left.session_id}", headers=own)).status_code == 200
         assert (await other.get("/")).status_code == 303
 
 

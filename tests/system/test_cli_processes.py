@@ -266,6 +266,8 @@ def test_the_demo_collects_every_post_once_and_goes_on_where_it_was_killed(cli: 
     """One demo runs at a time; Ctrl-C ends it with a summary, and the next one continues, also after a kill."""
     with cli.running("demo") as demo:
         eventually(lambda: " posts, lag" in cli.said())
+        [dashboard] = re.findall(r"Dashboard: (http://127\.0\.0\.1:\d+/)", cli.said())
+        assert "reader1" in get(f"{dashboard}accounts")
         refused = cli.real("demo", "--seconds", "1")
         assert refused.code == 2, refused
         assert "a demo is already running" in refused.err

@@ -2,21 +2,19 @@
 
 With a token     a caller may do what its role allows, from anywhere.
 With a cookie    a browser that signed in to the dashboard may do what its token may. Requests that change data must
-                 come from our own pages (`Edge`).
+                 come from our own pages.
 Without one      a caller on this machine may do everything, as long as there has never been a token. `is_local`
                  excludes web pages that point their own name at this machine, and callers behind a proxy.
 """
 
 import asyncio
 import hmac
-import ipaddress
 import math
 import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
-from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI, Request
@@ -29,11 +27,13 @@ from floodmark.operations.stored_sessions import Sessions, StoredSession, sessio
 from floodmark.operations.stored_tokens import USE_NOTED_EVERY, StoredToken, Tokens, digest_of, id_in
 from floodmark.wiring.resources import Resources
 
+from .addresses import address_of, cookie_name, ip_address, is_here, is_local
+from .edge import OWN_PAGE, SAFE
 from .problems import HttpError, request_id_of
 from .routing import show_secrets
 
 LOCAL, ANYONE = "local", "anonymous"
-# The cookie of a session of the dashboard.
+# The cookie of a session of the dashboard; `cookie_name` completes it.
 SESSION = "floodmark_session"
 # How long a token is cached: one that was revoked elsewhere is refused here within a second.
 KNOWN_FOR_SECONDS = 0.5
@@ -45,10 +45,14 @@ MOST_REMEMBERED = 4096
 _HOW_TO_ADD = "floodmark tokens add NAME --role ROLE"
 _SEND_ONE = f"send it as `Authorization: Bearer fm_...`; make one on the server with: {_HOW_TO_ADD}"
 _CHALLENGE = 'Bearer realm="floodmark"'
-# A request with one of these was forwarded by a proxy.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 T = TypeVar("T")
+
+
+class BrowserVisitor(Visitor, frozen=True, kw_only=True):
+    """A caller with a session of the dashboard."""
+
+    session_id: str
 
 
 class Access:
@@ -75,6 +79,14 @@ class Access:
     async def admit(self, request: Request, role: Role | None) -> Actor:
         """Return the caller if its role includes `role`; else raise 401, 403 or 429. An endless response asks again."""
         visitor = await self.visitor(request)
+        is_browser = isinstance(visitor, BrowserVisitor)
+        if is_browser and request.method not in SAFE and not request.scope.get(OWN_PAGE):
+            # A form of the dashboard proves where it is from; here only the browser can say it.
+            raise HttpError(
+                403,
+                "the cookie of the dashboard changes data only from the pages of the dashboard",
+                hint=f"send a token instead: {_SEND_ONE}",
+            )
         if role is not None and not is_enough(visitor.role, role):
             raise HttpError(
                 403,
@@ -89,11 +101,10 @@ class Access:
         """Return the caller; raise 401 for an unknown one, 429 for a wrong token after too many from that address."""
         given = request.headers.get("authorization")
         if given is None:
-            cookie = request.cookies.get(SESSION)
-            session = None if cookie is None else await self.session(cookie)
-            if session is not None:
-                return Visitor(who=session.token, role=session.role)
-            return await self._without_token(request)
+            session = await self.session(request)
+            if session is None:
+                return await self._without_token(request)
+            return BrowserVisitor(who=session.token, role=session.role, session_id=session.session_id)
         scheme, _, text = given.partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorized("the Authorization header is not a bearer token")
@@ -105,16 +116,16 @@ class Access:
         self._signed_in.clear()
         self._open.clear()
 
-    async def sign_in(self, text: str, request: Request) -> str:
-        """Begin a session with the text of a token, and return its cookie; raise 401 or 429 for a wrong token."""
-        address = address_of(request)
-        await self._with_token(text, address)
-        token_id = id_in(text)
-        assert token_id is not None
-        return await self._sessions.add(token_id, browser=request.headers.get("user-agent", ""), address=address)
+    async def verify(self, text: str, request: Request) -> StoredToken:
+        """Return the token with this text; raise 401 or 429 for a wrong one."""
+        await self._with_token(text, address_of(request))
+        token = await self._find(text)
+        assert token is not None
+        return token
 
-    async def session(self, cookie: str) -> StoredSession | None:
-        """Return the valid session of a cookie, if there is one."""
+    async def session(self, request: Request) -> StoredSession | None:
+        """Return the valid session of a browser, if there is one."""
+        cookie = request.cookies.get(cookie_name(request, SESSION), "")
         session_id = session_id_in(cookie)
         if session_id is None:
             return None
@@ -260,53 +271,6 @@ class Failures:
         return len(self._recent)
 
 
-def is_local(request: Request) -> bool:
-    """Return whether a request was made on this machine, for this machine, without a proxy.
-
-    `Host` counts, too: a web page can point its own name at this machine, but then that name is in `Host`.
-    """
-    if any(name in request.headers for name in _FORWARDED):
-        return False
-    return _is_here(request.client.host if request.client else "") and _is_here(_host(request))
-
-
-def is_private(request: Request) -> bool:
-    """Return whether nobody could read a request on its way: it came by https, or from this machine."""
-    forwarded = request.headers.get("x-forwarded-proto")
-    if forwarded is not None:
-        return forwarded.partition(",")[0].strip().lower() == "https"
-    return request.url.scheme == "https" or _is_here(request.client.host if request.client else "")
-
-
-def address_of(request: Request) -> str:
-    """Return the address that failures count for; for IPv6 the network, of which a customer has every address."""
-    host = request.client.host if request.client else ""
-    address = _ip(host)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address or "unknown")
-
-
-def _host(request: Request) -> str:
-    try:
-        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_here(host: str) -> bool:
-    address = _ip(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
-
 def resources_of(request: Request) -> Resources:
     """Return the open resources of the process that serves a request."""
     found = request.app.state.resources
@@ -356,10 +320,10 @@ async def require_token_to_listen(resources: Resources, host: str) -> None:
 
 async def _is_loopback(host: str) -> bool:
     """Return whether only this machine reaches an address. Names are resolved; an unknown one fails later, at bind."""
-    if not host or _ip(host) is not None:
-        return _is_here(host)
+    if not host or ip_address(host) is not None:
+        return is_here(host)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return all(_is_here(str(address[0])) for *_, address in found)
+    return all(is_here(str(address[0])) for *_, address in found)

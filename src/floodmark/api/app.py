@@ -63,7 +63,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan,
+        lifespan=lifespan_of,
     )
     if resources is not None and sources is not None:
         resources = replace(resources, validation=Validation(lambda: sources))
@@ -89,7 +89,8 @@ def _routes() -> Sequence[BaseRoute]:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan_of(app: FastAPI) -> AsyncIterator[None]:
+    """Run what the application does besides answering requests, until the block ends."""
     async with flush_refusals(app):
         yield
     if app.state.live is not None:
@@ -113,7 +114,8 @@ def _add_layers(app: FastAPI, settings: Settings, tracing: Tracing | None, turns
     admission: Any = Admission
     app.add_middleware(admission, turns=turns, probes=PROBED)
     edge: Any = Edge
-    app.add_middleware(edge, body_max=settings.api_body_max, origins=origins, endless=_ENDLESS)
+    public_url = settings.api_public_url
+    app.add_middleware(edge, body_max=settings.api_body_max, origins=origins, endless=_ENDLESS, public_url=public_url)
 
 
 _ABOUT = """

@@ -27,7 +27,8 @@ from floodmark.operations.health import worker_shape
 from floodmark.operations.local import handlers_of
 from floodmark.store.port import Event
 
-from .access import access_of, is_private, require, resources_of
+from .access import access_of, require, resources_of
+from .addresses import is_private
 from .preconditions import call_if_match
 from .repeating import IdempotencyKey, once
 from .routing import Route, answer
@@ -47,7 +48,7 @@ _FILE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 # Operations that change access: this process applies them at once.
-CHANGES_ACCESS = ("add_token", "revoke_token", "end_session")
+CHANGES_ACCESS = ("add_token", "revoke_token", "end_session", "end_sessions")
 
 
 def routes_of(declarations: type) -> APIRouter:

@@ -9,13 +9,17 @@ from urllib.parse import unquote
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .addresses import address_scope, is_own_page, prefix_of, route_path
 from .problems import problem
 
 REQUEST_SECONDS = 30.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
-_SAFE = ("GET", "HEAD", "OPTIONS")
+SAFE = ("GET", "HEAD", "OPTIONS")
+# The key of the scope that says whether one of our own pages sent the request; None if that is not known.
+OWN_PAGE = "floodmark.own_page"
 _JSON_ONLY, _WEBHOOKS = "/api/v2/", "/api/v2/triggers/webhook/"
 # Content types of programs that did not set one, such as `curl -d`.
 _UNTYPED = ("", "application/x-www-form-urlencoded", "text/plain")
@@ -35,7 +39,8 @@ _KEPT = re.compile(r"(%2f|%25)", re.IGNORECASE)
 class Edge:
     """Answers every request, also after an unexpected error.
 
-    `endless`: paths whose responses have no end and no time limit. `origins`: web pages that may change data.
+    `endless`: paths whose responses have no end and no time limit. `origins`: web pages of others that may change data.
+    `public_url`: the address at which a proxy offers us.
     """
 
     def __init__(
@@ -46,9 +51,10 @@ class Edge:
         origins: tuple[str, ...] = (),
         endless: tuple[str, ...] = (),
         seconds: float = REQUEST_SECONDS,
+        public_url: str | None = None,
     ) -> None:
         self._app, self._body_max, self._origins = app, body_max, origins
-        self._endless, self._seconds = endless, seconds
+        self._endless, self._seconds, self._public_url = endless, seconds, public_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -57,9 +63,10 @@ class Edge:
         headers = Headers(scope=scope)
         request_id = _request_id(headers.get("x-request-id"))
         began = time.perf_counter()
-        sender = _Sender(send, request_id)
-        scope = {**scope, "floodmark.request_id": request_id, "path": _split_later(scope)}
-        if scope["method"] == "HEAD" and scope["path"] not in self._endless:
+        scope = address_scope({**scope, "floodmark.request_id": request_id}, _split_later(scope), self._public_url)
+        scope[OWN_PAGE] = is_own_page(scope)
+        sender = _Sender(send, request_id, prefix_of(Request(scope)))
+        if scope["method"] == "HEAD" and route_path(scope) not in self._endless:
             # The server leaves out the body.
             scope["method"] = "GET"
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -75,7 +82,7 @@ class Edge:
         return None
 
     async def _run_bounded(self, scope: Scope, receive: Receive, sender: "_Sender") -> None:
-        limit = None if scope["path"] in self._endless else self._seconds
+        limit = None if route_path(scope) in self._endless else self._seconds
         request_id = scope["floodmark.request_id"]
         try:
             async with asyncio.timeout(limit):
@@ -100,21 +107,15 @@ class Edge:
             return _too_large(self._body_max)
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return 400, "the address holds a NUL character", "leave it out: databases cannot store it"
-        if scope["method"] not in _SAFE and self._is_foreign(headers):
+        is_foreign = scope[OWN_PAGE] is False and headers.get("origin") not in self._origins
+        if scope["method"] not in SAFE and is_foreign:
             # Otherwise any web page could change data here through the browsers of its visitors.
             return 403, "a web page of another origin may not change anything", "add its origin to API_CORS_ORIGINS"
         return None
 
-    def _is_foreign(self, headers: Headers) -> bool:
-        origin = headers.get("origin") or _origin_of(headers.get("referer"))
-        if origin is None:
-            return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        own = origin.partition("://")[2] == headers.get("host")
-        return not own and origin not in self._origins
-
     def _log(self, scope: Scope, sender: "_Sender", seconds: float) -> None:
         log = structlog.get_logger()
-        tell = log.debug if scope["method"] in _SAFE else log.info
+        tell = log.debug if scope["method"] in SAFE else log.info
         milliseconds = round(1000 * seconds, 1)
         tell("request", method=scope["method"], path=scope["path"], status=sender.status, ms=milliseconds)
 
@@ -122,8 +123,8 @@ class Edge:
 class _Sender:
     """Sends a response with the common headers, and remembers its status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send, self._request_id = send, request_id
+    def __init__(self, send: Send, request_id: str, prefix: str) -> None:
+        self._send, self._request_id, self._prefix = send, request_id, prefix
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
@@ -133,6 +134,9 @@ class _Sender:
             headers["X-Request-ID"] = self._request_id
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
+            if headers.get("location", "").startswith(_JSON_ONLY):
+                # Operations do not know under which prefix they are reached.
+                headers["location"] = self._prefix + headers["location"]
         await self._send(message)
 
 
@@ -151,14 +155,6 @@ class _Bounded:
         return message
 
 
-def _origin_of(referer: str | None) -> str | None:
-    """Return the origin of the page that a request came from."""
-    if referer is None:
-        return None
-    scheme, _, rest = referer.partition("://")
-    return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
-
-
 def _assume_json(scope: Scope, headers: Headers) -> Scope:
     """Return the request with content type JSON if the sender, such as `curl -d`, did not set one.
 
@@ -166,10 +162,10 @@ def _assume_json(scope: Scope, headers: Headers) -> Scope:
     """
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if (
-        scope["method"] in _SAFE
+        scope["method"] in SAFE
         or given not in _UNTYPED
-        or not scope["path"].startswith(_JSON_ONLY)
-        or scope["path"].startswith(_WEBHOOKS)
+        or not route_path(scope).startswith(_JSON_ONLY)
+        or route_path(scope).startswith(_WEBHOOKS)
         or any(name.startswith(_BROWSER) for name in headers)
     ):
         return scope

@@ -97,6 +97,8 @@ class Live:
         self._is_closing = False
         self._began, self._wake = asyncio.Event(), asyncio.Event()
         self._position = 0
+        self.version = 0
+        """Grows with every change that listeners are told of."""
         self._seen: dict[Kind, dict[str, Any]] = {}
 
     @property
@@ -218,8 +220,10 @@ class Live:
         """Send the changes since the last poll to all listeners; return whether there are more."""
         executions, fleet = await self._execution_changes(), await self._fleet_changes()
         changes, items = await self._operator_changes(), await self._items()
+        messages = [*executions, *fleet, *changes, *items]
+        self.version += bool(messages)
         # No await from here on: a listener that joins gets either all of these messages or none.
-        for message in [*executions, *fleet, *changes, *items]:
+        for message in messages:
             for listener in self._listeners:
                 listener.give(message)
         return len(items) == EVENTS_AT_ONCE

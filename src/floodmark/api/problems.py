@@ -18,6 +18,8 @@ from floodmark.errors import Conflict, FloodmarkError
 from floodmark.model.problems import KINDS, status_of
 from floodmark.security.masking import is_secret_name, mask_answer, mask_text
 
+from .addresses import prefix_of, route_path
+
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 80
 
@@ -142,7 +144,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     detail = f"{first['field']}: {first['message']}"
     if len(errors) > 1:
         detail += f" (and {len(errors) - 1} more)"
-    hint = f"see what is allowed in {request.app.openapi_url}"
+    hint = f"see what is allowed in {prefix_of(request)}{request.app.openapi_url}"
     return problem(422, detail, request_id=request_id_of(request), hint=hint, errors=errors)
 
 
@@ -163,7 +165,7 @@ async def _http(request: Request, error: Exception) -> Response:
     detail, hint, headers = str(error.detail), "", dict(error.headers or {})
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path[:200]}"
-        hint = f"see the list of paths in {request.app.openapi_url}"
+        hint = f"see the list of paths in {prefix_of(request)}{request.app.openapi_url}"
     elif error.status_code == 405:
         headers["Allow"] = ", ".join(_methods_of(request)) or headers.get("Allow", "")
         detail = f"{request.method} is not possible at {request.url.path[:200]}"
@@ -173,7 +175,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 def _methods_of(request: Request) -> list[str]:
     """Return the methods of a path, of all its routes: each knows only its own."""
-    asked = request.scope["path"].split("/")
+    asked = route_path(request.scope).split("/")
     for path, operations in request.app.openapi()["paths"].items():
         known = path.split("/")
         if len(known) == len(asked) and all(k == a or k.startswith("{") for k, a in zip(known, asked, strict=True)):

@@ -5,6 +5,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from floodmark.observability.tracing import Tracing
 
+from .addresses import route_path
+
 
 class Traced:
     """Makes a span of each request under `prefix`, except `endless` ones."""
@@ -14,7 +16,8 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or not scope["path"].startswith(self._prefix) or scope["path"] in self._endless:
+        path = route_path(scope) if scope["type"] == "http" else ""
+        if not path.startswith(self._prefix) or path in self._endless:
             return await self._app(scope, receive, send)
         method, status = scope["method"], 500
         # Neither path nor query: they may contain secrets and have unlimited values.

@@ -15,6 +15,7 @@ from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .addresses import route_path
 from .problems import problem
 
 # The longest wait for a turn: a client without a response asks again, and adds load.
@@ -122,7 +123,7 @@ class Admission:
         """Answer one request, or refuse it with 503."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        turnstile = self._probing if scope["path"] in self._probes else self._turnstile
+        turnstile = self._probing if route_path(scope) in self._probes else self._turnstile
         request_id = scope.get("floodmark.request_id")
         try:
             await self._admit(turnstile, scope, receive, send)

@@ -1,6 +1,7 @@
 """Show the demo: a live table on a terminal, lines elsewhere, and a summary at the end."""
 
 import asyncio
+import webbrowser
 from collections import deque
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -10,7 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from floodmark.demo import ChannelView, Demo, Summary, View, demo_folder
+from floodmark.demo import GUEST_CODE, GUEST_PHONE, ChannelView, Demo, Summary, View, demo_folder
 from floodmark.model.durations import format_duration
 from floodmark.observability.logs import LogListener, configure
 from floodmark.process.eventloop import run, stopped_by_signals
@@ -24,26 +25,41 @@ _ENDING = "The channels have stopped posting; collecting the rest (Ctrl-C again 
 _STYLES = {"limit": "yellow", "retry": "red", "running": "cyan", "dead": "bold red"}
 
 
-def run_demo(cli: CliContext, *, seconds: float | None, is_fresh: bool) -> int:
-    """Run the demo, and return exit code 0 if every post was collected once."""
+def run_demo(
+    cli: CliContext, *, seconds: float | None, is_fresh: bool, port: int | None = None, opens: bool = False
+) -> int:
+    """Run the demo, and return exit code 0 if every post was collected once. `opens`: show its dashboard."""
     settings = cli.settings()
+    if port is None and settings.origin("port") != "default":
+        port = settings.port
     with demo_folder(settings.floodmark_home, is_fresh=is_fresh) as (folder, log):
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
         LogListener(structlog.get_logger()).attach(demo.app.events)
         cli.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Press Ctrl-C to stop.[/]")
         summaries: list[Summary] = []
-        screen: Screen = Table(cli) if cli.out.is_terminal else Lines(cli)
+        screens: list[Screen] = []
+
+        def served(url: str) -> None:
+            cli.note(f"Dashboard: [bold]{plain(url)}[/]")
+            cli.note(f"[dim]To add an account there, use the phone {GUEST_PHONE} and the code {GUEST_CODE}.[/]")
+            screens.append(Table(cli) if cli.out.is_terminal else Lines(cli))
+            if opens:
+                webbrowser.open(url)
+
+        def show(view: View) -> None:
+            screens[0].show(view)
 
         async def work() -> None:
             stop = asyncio.Event()
             with stopped_by_signals(stop, seconds, second=130):
-                summaries.append(await demo.run(stop, screen.show))
+                summaries.append(await demo.run(stop, show, port=port, served=served))
 
         try:
             run(work())
         finally:
-            screen.close()
+            for screen in screens:
+                screen.close()
         _summarize(cli, summaries[0])
         return 0 if summaries[0].is_right else 1
 

@@ -60,8 +60,12 @@ def demo(
     context: typer.Context,
     seconds: Seconds = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the data of the last demo and start over.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of the dashboard (default: PORT); 0: any free port.")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
 ) -> None:
-    """Run the demo: start a local Telegram server and collect its posts."""
+    """Run the demo: start a local Telegram server, collect its posts, and show them in a dashboard."""
     cli = CliContext.of(context)
     cli.refuse_url("demo")
     cli.note(
@@ -70,7 +74,7 @@ def demo(
     cli.note("limits (FLOOD_WAIT) and lost connections. Every post must arrive exactly once.")
     from .demo import run_demo  # noqa: PLC0415 - loads all of Floodmark
 
-    raise typer.Exit(run_demo(cli, seconds=seconds, is_fresh=fresh))
+    raise typer.Exit(run_demo(cli, seconds=seconds, is_fresh=fresh, port=port, opens=open_browser))
 
 
 def _serve(

@@ -34,6 +34,10 @@ def serve(
     app = cli.application()
     configure(app.settings.log_level, app.settings.log_format)
     LogListener(structlog.get_logger()).attach(app.events)
+    if app.settings.telegram_test_server is not None:
+        from floodmark.testing.telegram import trust_loopback  # noqa: PLC0415 - for a test server only
+
+        trust_loopback()
     roles = {(True, True): "up", (True, False): "scheduler", (False, True): "worker", (False, False): "api"}
     role = roles[scheduler, worker]
     run(_serve_role(cli, app, role, port=port, seconds=seconds, parent=parent))

@@ -13,7 +13,7 @@ from floodmark.model.tokens import Minted, Role, TokenRow
 from floodmark.operations.declared import AsyncOperations
 
 from .confirmation import confirm
-from .output import plain, print_json, safe, table
+from .output import counted, plain, print_json, safe, table
 from .parsing import duration
 from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import relative
@@ -124,10 +124,18 @@ def sessions(
     end: Annotated[
         str | None, typer.Option(metavar="ID", help="End this session: its browser must sign in again.")
     ] = None,
+    end_all: Annotated[bool, typer.Option("--end-all", help="End all sessions, or those of --token.")] = False,
+    token: Annotated[str | None, typer.Option(metavar="NAME", help="Token whose sessions --end-all ends.")] = None,
     as_json: AsJson = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """List the browsers that are signed in to the dashboard, or end a session."""
+    """List the browsers that are signed in to the dashboard, or end sessions."""
     cli = CliContext.of(context)
+    if end_all:
+        return _end_all(cli, token, as_json=as_json, dry_run=dry_run, yes=yes)
+    if token is not None:
+        raise InvalidInput("--token only limits --end-all", hint=f"floodmark tokens sessions --end-all --token {token}")
     if end is not None:
         ended = cli.work(lambda operations: operations.end_session(end))
         return print_json(ended) if as_json else cli.out.print(f"Ended the session of {plain(ended.token)}.")
@@ -148,6 +156,14 @@ def sessions(
         for row in found
     ]
     return cli.out.print(table("id", "token", "role", "last used", "address", "browser", rows=rows))
+
+
+def _end_all(cli: CliContext, token: str | None, *, as_json: bool, dry_run: bool, yes: bool) -> None:
+    whose = "all sessions of the dashboard" if token is None else f"all sessions of the token {token}"
+    if not confirm(cli, f"end {whose}", dry_run=dry_run, yes=yes):
+        return None
+    ended = cli.work(lambda operations: operations.end_sessions(token=token))
+    return print_json({"ended": ended}) if as_json else cli.out.print(f"Ended {counted(ended, 'session')}.")
 
 
 def _role(text: str) -> Role:

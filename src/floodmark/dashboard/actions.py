@@ -6,7 +6,7 @@ without it a page asks.
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, singledispatch
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from floodmark.api.access import access_of
+from floodmark.api.addresses import is_private
 from floodmark.api.derived import CHANGES_ACCESS
 from floodmark.api.problems import HttpError
 from floodmark.api.schemas import model_for
@@ -44,10 +45,21 @@ async def read_form(request: Request) -> dict[str, list[str]]:
         found = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise InvalidInput(f"this is not a form: {error}", hint="load the page again") from error
+    if any("\0" in value for values in found.values() for value in values):
+        raise InvalidInput("a field holds a NUL character", hint="remove it: databases cannot store it")
     # Browsers send the ends of lines as CR LF.
     fields = {name: [value.replace("\r\n", "\n") for value in values] for name, values in found.items()}
     check_csrf(request, first(fields, FIELD))
     return fields
+
+
+def require_private(request: Request) -> None:
+    """Refuse a secret that others could have read on its way."""
+    if not is_private(request):
+        raise InvalidInput(
+            "a secret is not accepted over plain http: others could read it on the way",
+            hint="use https (the proxy in front of the server has to send X-Forwarded-Proto)",
+        )
 
 
 def first(fields: Mapping[str, list[str]], name: str) -> str:
@@ -60,6 +72,8 @@ async def _act(request: Request) -> Response:
     operation, back = _operation(request.path_params["operation"]), back_to(view, first(fields, "back"))
     if not view.may(operation.name):
         raise HttpError(403, f"this needs the role {operation.role}, and you have the role {view.role}")
+    if operation.is_private:
+        require_private(request)
     question = first(fields, "ask")
     if question and not first(fields, "sure"):
         kept = [(name, value) for name, values in fields.items() if name != FIELD for value in values]
@@ -68,7 +82,7 @@ async def _act(request: Request) -> Response:
     try:
         result = await view.operations.call(operation, arguments_of(operation, fields))
         said = first(fields, "said") or f"{operation.summary}: done."
-        set_flash(request, response, "done", said.replace("{result}", _shown(result)))
+        set_flash(request, response, "done", said.replace("{result}", show_result(result)))
     except FloodmarkError as error:
         set_flash(request, response, "failed", mask_text(str(error)), mask_text(error.hint))
     forget_shared(request)
@@ -92,7 +106,7 @@ def arguments_of(operation: Operation[Any, Any], fields: Mapping[str, list[str]]
     received: dict[str, Any] = {}
     for param in operation.params:
         values = [value for value in fields.get(param.name, ()) if value != ""]
-        if values and not isinstance(param.place, Whole):
+        if values and not isinstance(param.place, Whole) and param.name not in _OWN:
             received[param.name] = _read(param, values)
     return operation.arguments_of(received)
 
@@ -120,7 +134,9 @@ def _operation(name: str) -> Operation[Any, Any]:
     return found
 
 
-def _shown(result: Any) -> str:
+@singledispatch
+def show_result(result: Any) -> str:
+    """Return a result as text, for `{result}` in the message about the success. Pages register their own types."""
     return str(result) if isinstance(result, int | str) else ""
 
 

@@ -11,21 +11,27 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
-from floodmark.api.access import is_private
+from floodmark.api.addresses import cookie_name, is_https
 from floodmark.api.problems import HttpError
 
 COOKIE, FIELD = "floodmark_csrf", "csrf"
 _BYTES = 16
+_KNOWN = "floodmark.csrf"
 
 
 def csrf_secret(request: Request) -> bytes:
     """Return the secret of this browser; a new one if it has none yet."""
-    known = request.scope.get("floodmark.csrf")
+    known = request.scope.get(_KNOWN)
     if known is None:
-        known = _decode(request.cookies.get(COOKIE, "")) or secrets.token_bytes(_BYTES)
-        request.scope["floodmark.csrf"] = known
+        known = _sent_secret(request) or secrets.token_bytes(_BYTES)
+        request.scope[_KNOWN] = known
     assert isinstance(known, bytes)
     return known
+
+
+def renew_csrf(request: Request) -> None:
+    """Give the browser another secret: it belongs to another person from now on."""
+    request.scope[_KNOWN] = secrets.token_bytes(_BYTES)
 
 
 def csrf_field(secret: bytes) -> str:
@@ -36,7 +42,7 @@ def csrf_field(secret: bytes) -> str:
 
 def check_csrf(request: Request, field: str) -> None:
     """Raise 403 unless the form has the secret of this browser."""
-    secret = _decode(request.cookies.get(COOKIE, ""))
+    secret = _sent_secret(request)
     found = _decode(field, 2 * _BYTES)
     if secret is None or found is None or not hmac.compare_digest(_xor(found[:_BYTES], found[_BYTES:]), secret):
         raise HttpError(
@@ -47,14 +53,30 @@ def check_csrf(request: Request, field: str) -> None:
 def set_csrf_cookie(request: Request, response: Response) -> None:
     """Send the secret to a browser that has none."""
     secret = csrf_secret(request)
-    if _decode(request.cookies.get(COOKIE, "")) != secret:
+    if _sent_secret(request) != secret:
         set_cookie(request, response, COOKIE, base64.urlsafe_b64encode(secret).decode())
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
-    """Set a cookie that scripts and other sites cannot use."""
-    is_secure = is_private(request) and request.headers.get("x-forwarded-proto", request.url.scheme) != "http"
-    response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=is_secure)
+    """Set a cookie that scripts and other sites cannot use; with `seconds=0` remove it."""
+    response.set_cookie(
+        cookie_name(request, name),
+        value,
+        max_age=seconds,
+        path="/",
+        httponly=True,
+        samesite="lax",
+        secure=is_https(request),
+    )
+
+
+def sent_cookie(request: Request, name: str) -> str:
+    """Return a cookie that `set_cookie` has set; empty if there is none."""
+    return request.cookies.get(cookie_name(request, name), "")
+
+
+def _sent_secret(request: Request) -> bytes | None:
+    return _decode(sent_cookie(request, COOKIE))
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

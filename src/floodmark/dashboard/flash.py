@@ -9,11 +9,12 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .csrf import set_cookie
+from .csrf import sent_cookie, set_cookie
 
 _COOKIE = "floodmark_flash"
 _SECONDS = 60
-_LONGEST = 600
+# In bytes, of each text: browsers drop a cookie of more than 4096 bytes.
+_LONGEST = 1200
 
 
 class Flash(Struct, frozen=True):
@@ -23,20 +24,24 @@ class Flash(Struct, frozen=True):
     text: str
     hint: str = ""
 
-    def clear(self, response: Response) -> None:
+    def clear(self, request: Request, response: Response) -> None:
         """Show it once."""
-        response.delete_cookie(_COOKIE, path="/")
+        set_cookie(request, response, _COOKIE, "", seconds=0)
 
 
 def set_flash(request: Request, response: Response, kind: Any, text: str, hint: str = "") -> None:
     """Show a message on the next page."""
-    encoded = base64.urlsafe_b64encode(msgspec.json.encode(Flash(kind, text[:_LONGEST], hint[:_LONGEST]))).decode()
+    encoded = base64.urlsafe_b64encode(msgspec.json.encode(Flash(kind, _cut(text), _cut(hint)))).decode()
     set_cookie(request, response, _COOKIE, encoded, seconds=_SECONDS)
 
 
 def take_flash(request: Request) -> Flash | None:
     """Return the message for this page."""
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(request.cookies.get(_COOKIE, "")), type=Flash)
+        return msgspec.json.decode(base64.urlsafe_b64decode(sent_cookie(request, _COOKIE)), type=Flash)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_LONGEST].decode(errors="ignore")

@@ -28,4 +28,15 @@ NAVIGATION = (
             Link("Jobs", "/jobs", "jobs", "j"),
         ),
     ),
+    Group(
+        "Administration",
+        (
+            Link("Accounts", "/accounts", "accounts", "a"),
+            Link("Triggers", "/triggers", "triggers", "t"),
+            Link("Migration", "/migration", "migration", "m"),
+            Link("Tokens", "/tokens", "tokens", "k", role="admin"),
+            Link("Audit log", "/audit", "audit", "u"),
+            Link("API reference", "/docs", "docs", "r"),
+        ),
+    ),
 )

@@ -13,7 +13,12 @@ from floodmark.security.masking import mask_text, mask_values
 
 
 class PermittedOperations(LocalOperations):
-    """Refuses operations that the role of the caller does not include, and masks secrets unless it is an admin."""
+    """Refuses operations that the role of the caller does not include, and masks secrets unless it is an admin.
+
+    `reads_only`: for a page that is only shown. It can try what an operation would do, but carry out none.
+    """
+
+    reads_only = False
 
     async def call(self, operation: Operation[Any, Any], arguments: dict[str, Any]) -> Any:
         """Carry out an operation if the caller may."""
@@ -23,6 +28,8 @@ class PermittedOperations(LocalOperations):
                 f"this needs the role {operation.role}, and you have the role {self.role}",
                 hint=f"sign in with such a token; make one with: floodmark tokens add NAME --role {operation.role}",
             )
+        if self.reads_only and operation.method != "GET" and not arguments.get("dry_run"):
+            raise AssertionError(f"{operation.name} changes data, and a page is only being shown")
         result = await super().call(operation, arguments)
         return result if operation.is_content or self.role == "admin" else mask_result(result)
 

@@ -13,6 +13,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from floodmark.api.access import Recent, access_of
+from floodmark.api.addresses import is_private, prefix_of, route_path
 from floodmark.api.live import Kind
 from floodmark.api.problems import KINDS, HttpError, status_of
 from floodmark.errors import FloodmarkError
@@ -22,7 +23,7 @@ from floodmark.security.masking import mask_text
 from .csrf import set_csrf_cookie
 from .flash import take_flash
 from .rendering import render
-from .view import View, prefix_of
+from .view import NOBODY, PATH_SAFE, View
 
 Build = Callable[[View], Awaitable[Mapping[str, Any] | Response]]
 
@@ -87,7 +88,7 @@ async def answer_page(request: Request, work: Callable[[], Awaitable[Response]])
     except HttpError as error:
         if error.status == 401 and request.method == "GET":
             return _to_sign_in(request)
-        response = await _error_page(request, error)
+        response = _sign_in_again(request) if error.status == 401 else await _error_page(request, error)
     except FloodmarkError as error:
         response = await _error_page(request, error)
     set_csrf_cookie(request, response)
@@ -110,7 +111,12 @@ async def _build(declared: DashboardPage, view: View) -> Mapping[str, Any] | Res
     if not declared.shared or request.method != "GET":
         return await declared.build(view)
     shared = _shared(request)
-    key = repr((declared.path, view.role, request.scope.get("path"), request.url.query))
+    # The version of the live feed: a page that has heard of a change must not get what was read before it.
+    version = request.app.state.live.version
+    # With the prefix: a result may have links.
+    key = repr(
+        (version, declared.path, view.role, view.prefix, route_path(request.scope), request.scope["query_string"])
+    )
     known = shared.get(key)
     if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
         known = shared.put(key, asyncio.ensure_future(declared.build(view)))
@@ -141,13 +147,14 @@ def html(
     text = render(template, view=view, flash=flash, live=" ".join(live), is_live=is_live, **values)
     response = _compressed(view.request, text.encode(errors="replace"), status)
     if flash is not None:
-        flash.clear(response)
+        flash.clear(view.request, response)
     return response
 
 
 def _compressed(request: Request, content: bytes, status: int) -> Response:
     headers = {
         "Content-Security-Policy": _POLICY,
+        "Cross-Origin-Opener-Policy": "same-origin",
         # Not `no-referrer`: browsers would then hide the Origin of our own forms.
         "Referrer-Policy": "same-origin",
         "Vary": "Accept-Encoding, Cookie",
@@ -159,11 +166,27 @@ def _compressed(request: Request, content: bytes, status: int) -> Response:
 
 
 def _to_sign_in(request: Request) -> Response:
-    wanted = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    if request.url.query:
-        wanted += f"?{request.url.query}"
+    wanted = quote(route_path(request.scope), safe=PATH_SAFE)
+    if request.scope["query_string"]:
+        wanted += f"?{request.scope['query_string'].decode('latin-1')}"
     target = f"?to={quote(wanted)}" if wanted not in ("", "/") else ""
     return RedirectResponse(f"{prefix_of(request)}/sign-in{target}", 303)
+
+
+def _sign_in_again(request: Request) -> Response:
+    """Return the form to sign in, for a caller whose session has ended before a form was sent."""
+    problem, hint = "your session has ended, and nothing was changed", "sign in, and do it again"
+    return sign_in_form(request, "", problem, hint, status=401)
+
+
+def sign_in_form(request: Request, to: str, problem: str = "", hint: str = "", *, status: int = 200) -> Response:
+    """Return the form to sign in; over plain http only why there is none."""
+    is_open = is_private(request)
+    if not is_open:
+        problem = "a token is not accepted over plain http: others could read it on the way"
+        hint = "use https (the proxy in front of the server has to send X-Forwarded-Proto)"
+    values = {"to": to, "problem": problem, "hint": hint, "is_open": is_open}
+    return html(View(request, NOBODY), "sign_in.html", values, status=status)
 
 
 async def _error_page(request: Request, error: FloodmarkError) -> Response:

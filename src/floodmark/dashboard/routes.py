@@ -8,15 +8,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from floodmark.api.addresses import route_path
 from floodmark.api.app import PREFIX
 from floodmark.errors import NotFound
 
 from . import actions, signing_in
 from .assets import serve_asset
 from .page import DashboardPage, answer_page, route_of
-from .pages import jobs, overview
+from .pages import accounts, audit, docs, jobs, migration, overview, tokens, triggers
 
-PAGES: tuple[DashboardPage, ...] = (*overview.PAGES, *jobs.PAGES)
+PAGES: tuple[DashboardPage, ...] = (
+    *overview.PAGES,
+    *jobs.PAGES,
+    # Administration
+    *accounts.PAGES,
+    *triggers.PAGES,
+    *tokens.PAGES,
+    *migration.PAGES,
+    *audit.PAGES,
+    *docs.PAGES,
+)
 
 
 @cache
@@ -33,7 +44,7 @@ def dashboard_routes() -> Sequence[BaseRoute]:
 
 async def _refuse(request: Request) -> Response:
     """Answer 404: with a page for browsers, else as the API does."""
-    if request.scope["path"].startswith(PREFIX) or "text/html" not in request.headers.get("accept", ""):
+    if route_path(request.scope).startswith(PREFIX) or "text/html" not in request.headers.get("accept", ""):
         raise HTTPException(404)
 
     async def work() -> Response:

@@ -1,15 +1,16 @@
 """One request of a page: the caller, the operations, links and what the browser remembers."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
-from floodmark.api.access import access_of, resources_of
+from floodmark.api.access import BrowserVisitor, access_of, resources_of
+from floodmark.api.addresses import prefix_of, route_path
+from floodmark.api.edge import SAFE
 from floodmark.api.problems import request_id_of
 from floodmark.model.audit import Actor
 from floodmark.model.tokens import Role, Visitor, is_enough
@@ -19,11 +20,14 @@ from floodmark.operations.declared import Operations
 from .csrf import csrf_secret
 from .operations import PermittedOperations
 
+# A caller without access; nothing is read for it.
+NOBODY = Visitor(who="", role="read")
 # Less than the time limit of a request, so that the response has the error of the other server.
 _DEADLINE = timedelta(seconds=20)
 ZONE, THEME = "floodmark_zone", "floodmark_theme"
 THEMES = ("light", "dark")
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,100}){1,8}", re.ASCII)
+# What stays as it is in the path of a link; `Edge` leaves %2F and %25 encoded.
+PATH_SAFE = "/%:@!$&'()*+,;=~-._"
 
 
 class View:
@@ -34,6 +38,8 @@ class View:
         self.resources = resources_of(request)
         actor = Actor(who=visitor.who, via="dashboard", request_id=request_id_of(request))
         self.operations = PermittedOperations(self.resources, actor, role=visitor.role, deadline=_DEADLINE)
+        # A link, which any page may have, must not change anything.
+        self.operations.reads_only = request.method in SAFE
         self.now: datetime = self.resources.clock.now()
         self.prefix = prefix_of(request)
         self.csrf = csrf_secret(request)
@@ -56,8 +62,7 @@ class View:
     def here(self, **changes: Any) -> str:
         """Return a link to this page with some parameters changed; None removes one."""
         query = {**self.request.query_params, **changes}
-        path = self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
-        return self.url(path, **query)
+        return self.url(quote(route_path(self.request.scope), safe=PATH_SAFE), **query)
 
     def param(self, name: str) -> str:
         """Return a part of the path."""
@@ -66,6 +71,16 @@ class View:
     def query(self, name: str) -> str | None:
         """Return a parameter of the query; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session of the browser; None for a caller who has not signed in."""
+        return self.visitor.session_id if isinstance(self.visitor, BrowserVisitor) else None
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether the caller has access by a token or a session; otherwise the API is open here."""
+        return self.session_id is not None or "authorization" in self.request.headers
 
     @property
     def filters(self) -> Mapping[str, str]:
@@ -90,16 +105,6 @@ def zone_named(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
         return ZoneInfo("UTC")
-
-
-def prefix_of(request: Request) -> str:
-    """Return the path under which people reach the dashboard: where it is mounted, behind the prefix of a proxy."""
-    mounted = str(request.scope.get("root_path", "")).rstrip("/")
-    forwarded = request.headers.get("x-forwarded-prefix", "").rstrip("/")
-    if not forwarded and "x-forwarded-host" in request.headers:
-        # A proxy that does not name its prefix: the operator has.
-        forwarded = urlsplit(resources_of(request).settings.api_public_url or "").path.rstrip("/")
-    return (forwarded if _PREFIX.fullmatch(forwarded) else "") + mounted
 
 
 def _query(values: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 Everything is in one folder: `floodmark.db`, `town.json` (the age of the channels) and `demo.log`.
 """
 
+from .channels import GUEST_CODE, GUEST_PHONE
 from .demo import ChannelView, Demo, Summary, View, demo_folder
 
-__all__ = ["ChannelView", "Demo", "Summary", "View", "demo_folder"]
+__all__ = ["GUEST_CODE", "GUEST_PHONE", "ChannelView", "Demo", "Summary", "View", "demo_folder"]

@@ -21,6 +21,8 @@ from floodmark.testing.telegram import Channel, Flood, LoopbackTelegram, Telegra
 
 SEED = 7
 ACCOUNTS = ("reader1", "reader2")
+# An account that is not in use yet: people can log in to it in the dashboard.
+GUEST, GUEST_PHONE, GUEST_CODE = "guest", "+10000000003", "12345"
 # Posting continues while the demo is stopped, but no longer than this: the next start should be quick.
 LONGEST_ABSENCE = 60.0
 # The stored age is ahead of the real one, so that after `kill -9` no post is newer than it.
@@ -80,6 +82,7 @@ class DemoChannels:
         self.channels: dict[str, Channel] = {s.name: self.backend.channel(s.name, title=s.title) for s in CHANNEL_PLANS}
         for account in ACCOUNTS:
             self.backend.account(account)
+        self.backend.account(GUEST, phone=GUEST_PHONE, code=GUEST_CODE)
 
     def _load_stretches(self) -> list[Stretch]:
         """Return the earlier starts and a new one."""

@@ -13,8 +13,12 @@ from typing import Any, TextIO
 
 from msgspec import Struct
 
+from floodmark.api.app import create_app
+from floodmark.api.server import HttpServer
+from floodmark.api.turnstile import BESIDE_WORK
 from floodmark.app import Floodmark
-from floodmark.errors import Conflict
+from floodmark.dashboard.routes import dashboard_routes
+from floodmark.errors import Conflict, NotFound
 from floodmark.model.execution import ENDED
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
@@ -28,7 +32,7 @@ from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.events import EventLog
-from floodmark.testing.telegram import LoopbackTelegram
+from floodmark.testing.telegram import LoopbackTelegram, trust_loopback
 from floodmark.wiring.resources import Resources
 
 from .channels import ACCOUNTS, CHANNEL_PLANS, ChannelPlan, DemoChannels
@@ -107,11 +111,26 @@ class Demo:
         self._counted["done"] += event.status == "done"
         self._counted["retried"] += event.error is not None
 
-    async def run(self, stop: asyncio.Event, look: Callable[[View], None]) -> Summary:
-        """Collect until `stop` and pass the state to `look`; then collect the remaining posts and return the result."""
+    async def run(
+        self,
+        stop: asyncio.Event,
+        look: Callable[[View], None],
+        *,
+        port: int | None = None,
+        served: Callable[[str], None] = lambda url: None,
+    ) -> Summary:
+        """Collect until `stop` and pass the state to `look`; then collect the remaining posts and return the result.
+
+        `served` is called with the address of the dashboard, which is at `port`.
+        """
         began = time.monotonic()
-        async with self.channels.open() as server, self.app.open() as resources:
+        async with (
+            self.channels.open() as server,
+            self._open(server) as resources,
+            _serve(resources, port) as dashboard,
+        ):
             await self._prepare(resources, server)
+            served(f"{dashboard.url}/")
             log = resources.repositories.events
             self._position = await log.last_position()
             self._before = {plan.name: await log.count(self._stream(plan)) for plan in CHANNEL_PLANS}
@@ -128,6 +147,14 @@ class Demo:
                 self._is_ending = False
                 look(await self._view(resources, log))
             return await self._summary(log, server, timedelta(seconds=time.monotonic() - began))
+
+    @asynccontextmanager
+    async def _open(self, server: LoopbackTelegram) -> AsyncIterator[Resources]:
+        """Open the application; people who log in to an account do so at the server of the demo."""
+        trust_loopback()
+        self.app.settings = self.app.settings.model_copy(update={"telegram_test_server": f"127.0.0.1:{server.port}"})
+        async with self.app.open() as resources:
+            yield resources
 
     async def _prepare(self, resources: Resources, server: LoopbackTelegram) -> None:
         """Do what a user would do: `floodmark accounts add`, then `floodmark add telegram` for each channel."""
@@ -155,7 +182,10 @@ class Demo:
         jobs, views = resources.repositories.jobs, Views(resources.database, resources.clock)
         channels = []
         for plan in CHANNEL_PLANS:
-            explanation = explain(await views.load(await jobs.get(plan.name), leader=leader))
+            code, sentence = "removed", "its job was removed"
+            with suppress(NotFound):
+                explanation = explain(await views.load(await jobs.get(plan.name), leader=leader))
+                code, sentence = explanation.code, explanation.sentence
             collected = await log.count(self._stream(plan))
             channels.append(
                 ChannelView(
@@ -166,8 +196,8 @@ class Demo:
                     collected=collected,
                     new=collected - self._before[plan.name],
                     lag=self.channels.waiting(plan.name, collected),
-                    code=explanation.code,
-                    sentence=explanation.sentence,
+                    code=code,
+                    sentence=sentence,
                 )
             )
         return View(
@@ -195,7 +225,11 @@ class Demo:
         """Collect each channel once more, after the execution that may be running."""
         jobs, history = resources.repositories.jobs, resources.repositories.executions
         limits = resources.repositories.limits
-        forced = [await jobs.force_run(await jobs.get(plan.name)) for plan in CHANNEL_PLANS]
+        forced = []
+        for plan in CHANNEL_PLANS:
+            # Somebody may have removed it in the dashboard.
+            with suppress(NotFound):
+                forced.append(await jobs.force_run(await jobs.get(plan.name)))
         await resources.queue.put([one.queued for one in forced if one.queued is not None])
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
@@ -232,6 +266,13 @@ class Demo:
 
     def _stream(self, plan: ChannelPlan) -> str:
         return f"telegram:{self.channels.channels[plan.name].channel_id}"
+
+
+def _serve(resources: Resources, port: int | None) -> HttpServer:
+    """Return the server of the API and the dashboard, on this machine only."""
+    app = create_app(resources, turns=BESIDE_WORK, pages=dashboard_routes())
+    usual = resources.settings.port if port is None else port
+    return HttpServer(app, port=usual, fallback=port is None, leaving=app.state.live.close)
 
 
 async def _clear_past(limits: Limits) -> None:

@@ -10,6 +10,7 @@ from .freshness import FreshnessOperations
 from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
+from .logins import LoginOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -30,6 +31,7 @@ class Operations(
     TriggerOperations,
     FleetOperations,
     AccountOperations,
+    LoginOperations,
     InstallationOperations,
     TokenOperations,
     SyncOperations,

@@ -1,6 +1,7 @@
 """Replaces the key of encrypted columns: `accounts.secrets`, `triggers.secret` and `feed_subscriptions.secret`.
 
-This is one transaction: a process that is killed in it has changed nothing, and all processes accept both keys.
+This is one transaction: a process that is killed in it has changed nothing, and all processes accept both keys. Open
+logins to accounts, which last some minutes, begin again.
 """
 
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Column, select, update
+from sqlalchemy import Column, delete, select, update
 
 from floodmark.inbound import websub
 from floodmark.inbound.tables import triggers
@@ -16,7 +17,7 @@ from floodmark.inbound.triggers import secret_label
 from floodmark.model.audit import Actor
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.feed.tables import feed_subscriptions
-from floodmark.sources.telegram.tables import accounts
+from floodmark.sources.telegram.tables import account_logins, accounts
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
@@ -42,6 +43,7 @@ async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor)
             feeds=await reseal(feed_subscriptions.c.callback, feed_subscriptions.c.secret, websub.secret_label),
             key=key,
         )
+        await connection.execute(delete(account_logins))
         entry = AuditEntry(action="key.rotated", what="installation", after=asdict(done))
         await audit.record_within(connection, actor, [entry])
     # After the commit: until then the old key decrypts the stored secrets.

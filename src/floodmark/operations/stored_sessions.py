@@ -1,6 +1,7 @@
 """Sessions of the dashboard. Table: `sessions`, written at sign-in and once a minute of use.
 
-A row is deleted at sign-out, when it is ended, and some time after it has expired.
+A row is deleted at sign-out, when it is ended, and some time after it has expired. A session expires 30 days after
+sign-in, and when it has not been used for a week.
 
 The cookie of a session is `fs_ID_SECRET`. As with tokens, only a digest of it is stored.
 """
@@ -10,7 +11,7 @@ import secrets
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, delete, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, update
 
 from floodmark.errors import NotFound
 from floodmark.model.tokens import SessionRow
@@ -20,7 +21,9 @@ from .stored_tokens import USE_NOTED_EVERY, digest_of
 from .tables import sessions, tokens
 
 MOST_SHOWN = 500
-KEPT = timedelta(days=30)
+KEPT, KEPT_UNUSED = timedelta(days=30), timedelta(days=7)
+# A token that signs in more often ends its oldest sessions.
+MOST_OF_A_TOKEN = 100
 _COOKIE = re.compile(r"fs_([0-9a-f]{16})_[0-9a-f]{64}", re.ASCII)
 _LONGEST_BROWSER, _LONGEST_ADDRESS = 200, 60
 
@@ -59,8 +62,11 @@ class Sessions(Repository):
             "last_used_at": self._now(),
             "expires_at": self._now(KEPT),
         }
+        newest = select(sessions.c.session_id).where(sessions.c.token_id == token_id)
+        kept = newest.order_by(sessions.c.created_at.desc(), sessions.c.session_id).limit(MOST_OF_A_TOKEN - 1)
+        superfluous = and_(sessions.c.token_id == token_id, sessions.c.session_id.not_in(kept))
         async with self._database.writing() as connection:
-            await connection.execute(delete(sessions).where(sessions.c.expires_at < self._now()))
+            await connection.execute(delete(sessions).where(or_(~self._is_timely(), superfluous)))
             await connection.execute(self._insert_into(sessions).values(**row))
         return cookie
 
@@ -94,11 +100,23 @@ class Sessions(Repository):
             await connection.execute(delete(sessions).where(sessions.c.session_id == session_id))
         return SessionRow(**found[0])
 
+    async def end_all(self, token: str | None = None) -> int:
+        """End the sessions of a token, or all; return their number."""
+        query = delete(sessions)
+        if token is not None:
+            query = query.where(sessions.c.token_id.in_(select(tokens.c.token_id).where(tokens.c.name == token)))
+        async with self._database.writing() as connection:
+            return (await connection.execute(query)).rowcount
+
+    def _is_timely(self) -> ColumnElement[bool]:
+        is_used = sessions.c.last_used_at > self._now(-KEPT_UNUSED)
+        return and_(sessions.c.expires_at > self._now(), is_used)
+
     def _valid(self) -> Select[Any]:
         own = [sessions.c[name] for name in SessionRow.__struct_fields__ if name not in ("token", "role")]
         is_active = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._now())
         return (
             select(*own, tokens.c.name.label("token"), tokens.c.role)
             .join(tokens, tokens.c.token_id == sessions.c.token_id)
-            .where(sessions.c.expires_at > self._now(), tokens.c.revoked_at.is_(None), is_active)
+            .where(self._is_timely(), tokens.c.revoked_at.is_(None), is_active)
         )

@@ -7,10 +7,11 @@ from floodmark.model.durations import parse_every
 from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, Role, SessionRow, TokenRow, Visitor
 
-from .declaration import Body, Each, Path, delete, get, post
+from .declaration import Body, Each, Envelope, Path, Query, delete, get, post
 from .words import Cursor, Label, Limit
 
 _TAG = "Installation"
+_ENDED = Envelope("EndedSessionsOut", "The sessions that were ended.", "ended", "Their number.")
 
 TokenName = Annotated[Label, Path("The name of a token.")]
 
@@ -66,6 +67,12 @@ class TokenOperations:
         """List sessions. Each is a browser that is signed in to the dashboard."""
 
     each_session = Each(sessions)
+
+    @delete("/sessions", tag=_TAG, envelope=_ENDED)
+    async def end_sessions(
+        self, *, token: Annotated[Label | None, Query("Only the sessions of this token.", examples=["ci"])] = None
+    ) -> int:
+        """End all sessions, or those of a token. Every browser has to sign in again."""
 
     @delete("/sessions/{session_id}", tag=_TAG)
     async def end_session(

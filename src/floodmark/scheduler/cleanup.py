@@ -1,10 +1,14 @@
-"""Deletes data that is no longer used. Tables: `pages` of sites that no job crawls, `blobs` of old reports."""
+"""Deletes data that is no longer used.
+
+Tables: `pages` of sites that no job crawls, `blobs` of old reports, `account_logins` that nobody has completed.
+"""
 
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, exists, or_, select, tuple_
 
 from floodmark.sources.cookies.tables import blobs
+from floodmark.sources.telegram.tables import account_logins
 from floodmark.sources.web.tables import pages
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import present_moment
@@ -16,7 +20,7 @@ _AT_ONCE = 500
 
 
 class Cleanup(Repository):
-    """Deletes unused pages and blobs in small portions. Items stay."""
+    """Deletes unused pages and blobs in small portions, and expired logins. Items stay."""
 
     async def step(self, *, pages: timedelta, blobs: timedelta) -> timedelta | None:
         """Delete one portion; returns a short pause while there may be more."""
@@ -30,6 +34,7 @@ class Cleanup(Repository):
         """
         async with self._database.writing() as connection:
             now = await present_moment(self._database, self._clock, connection)
+            await connection.execute(delete(account_logins).where(account_logins.c.expires_at < now))
             return await _delete_pages(connection, now - pages, limit) + await _delete_blobs(
                 connection, now - blobs, limit
             )

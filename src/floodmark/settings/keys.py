@@ -339,6 +339,10 @@ class Settings(BaseModel):
         default=None, description="Id of your application at Telegram, for `floodmark accounts add`."
     )
     telegram_api_hash: Secret | None = Field(default=None, description="Hash of your application at Telegram.")
+    telegram_test_server: Text | None = Field(
+        default=None,
+        description="HOST:PORT of a test server on this machine: logins go there instead of to Telegram.",
+    )
     telegram_call_timeout: Duration = Field(
         default=timedelta(seconds=30), description="Time-out of a call to Telegram."
     )

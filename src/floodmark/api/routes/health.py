@@ -8,7 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from floodmark.api.access import is_local, require, resources_of
+from floodmark.api.access import require, resources_of
+from floodmark.api.addresses import is_local
 from floodmark.api.health import HOW_TO_SERVE, LIVE, PUSHED, SERVING, report_health
 from floodmark.api.problems import Problem
 from floodmark.api.routing import answer, router

@@ -4,6 +4,9 @@
 const root = document.body.dataset.root;
 const oldest = 2000;            // A page older than this says so, in milliseconds.
 const shortestRefresh = 1000;   // The shortest time between two refreshes.
+const longestRefresh = 10000;   // A refresh that takes longer has failed.
+const settleAfter = 1200;       // The time until a page is asked for once more after something happened.
+const retryAfter = 2000;        // The time until a failed request is repeated.
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 /* ---- Times ------------------------------------------------------------------------------------------------ */
@@ -44,7 +47,11 @@ function rememberZone() {
 
 /* ---- Live regions ------------------------------------------------------------------------------------------ */
 
-let feed = null, heardAt = 0, refreshedAt = 0, timer = null, isRefreshing = false, isStale = false;
+let feed = null, timer = null, isRefreshing = false;
+let heardAt = 0;     // When this page was last known to be current.
+let changedAt = 0;   // When something happened that this page may not show yet; 0 if there is nothing.
+let isHeld = false;  // Whether a region was left alone because somebody uses it.
+let refreshedAt = 0;
 
 function showState(state, text, title) {
   const badge = document.getElementById("live");
@@ -56,12 +63,11 @@ function showState(state, text, title) {
 
 function tellState() {
   if (!document.body.dataset.live) return;
-  const age = Date.now() - heardAt;
+  const age = Date.now() - (changedAt ? Math.min(changedAt, heardAt) : heardAt);
+  const old = durationText(age / 1000) + " old";
   if (heardAt && age <= oldest) showState("on", "live", "Everything on this page is at most 2 seconds old");
-  else {
-    const text = heardAt ? durationText(age / 1000) + " old" : "connecting";
-    showState("late", text, "The connection to the server is lost; this page shows how things were then");
-  }
+  else if (heardAt && isHeld) showState("held", old, "This page is not updated while you type or select text in it");
+  else showState("late", heardAt ? old : "connecting", "The connection to the server is lost; this page shows how things were then");
 }
 
 function listen() {
@@ -70,46 +76,71 @@ function listen() {
   const query = kinds.split(" ").map((kind) => "only=" + kind).join("&");
   feed = new EventSource(root + "/api/v2/live?beats=true&" + query);
   const heard = () => { heardAt = Date.now(); tellState(); };
-  feed.addEventListener("open", () => { heard(); refresh(); });
+  const changed = () => { heard(); refresh(); };
+  feed.addEventListener("open", changed);
   feed.addEventListener("beat", heard);
-  for (const kind of kinds.split(" ")) feed.addEventListener(kind, () => { heard(); refresh(); });
-  feed.addEventListener("error", () => { if (feed && feed.readyState === EventSource.CLOSED) { hangUp(); setTimeout(listen, 2000); } });
+  for (const kind of kinds.split(" ")) feed.addEventListener(kind, changed);
+  feed.addEventListener("error", () => {
+    if (!feed || feed.readyState !== EventSource.CLOSED) return; // The browser connects again.
+    hangUp();
+    refresh(); // Without access this leads to the page to sign in.
+    setTimeout(listen, retryAfter);
+  });
 }
 
 function hangUp() {
   if (feed) feed.close();
   feed = null;
+  clearTimeout(timer);
+  timer = null;
 }
 
 function refresh() {
-  isStale = true;
+  changedAt = changedAt || Date.now();
+  later(refreshedAt + shortestRefresh - Date.now());
+}
+
+function later(wait) {
   if (timer || isRefreshing || document.hidden) return;
-  timer = setTimeout(update, Math.max(0, refreshedAt + shortestRefresh - Date.now()));
+  timer = setTimeout(update, Math.max(0, wait));
 }
 
 async function update() {
   timer = null;
   isRefreshing = true;
-  isStale = false;
   refreshedAt = Date.now();
+  const before = changedAt;
+  changedAt = 0;
+  let hasFailed = false;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Floodmark-Live": "1" }, cache: "no-store" });
+    const signal = AbortSignal.timeout(longestRefresh);
+    const answer = await fetch(location.href, { headers: { "X-Floodmark-Live": "1" }, cache: "no-store", signal });
     if (answer.redirected) { location.reload(); return; }
-    if (answer.ok) swapRegions(await answer.text());
+    if (!answer.ok) throw new Error(answer.statusText);
+    isHeld = !swapRegions(await answer.text());
+    if (isHeld) changedAt = before || refreshedAt;
+    else heardAt = Math.max(heardAt, refreshedAt);
   } catch (error) {
-    tellState(); // The connection is lost; the feed connects again and then refreshes.
-  } finally {
-    isRefreshing = false;
-    if (isStale) refresh();
+    changedAt = before || refreshedAt;
+    hasFailed = true;
   }
+  isRefreshing = false;
+  tellState();
+  if (hasFailed) later(retryAfter);
+  else if (changedAt && !isHeld) refresh();
+  // Servers share pages for a second, so what happened just now may be missing: look once more.
+  else if (before || isHeld) later(settleAfter);
 }
 
+// Replace the regions that have changed; return whether none of them was left alone.
 function swapRegions(text) {
   const fresh = new DOMParser().parseFromString(text, "text/html");
+  let isWhole = true;
   readClock(fresh.body);
   for (const region of document.querySelectorAll("[data-live]:not(body)")) {
     const next = region.id && fresh.getElementById(region.id);
-    if (!next || next.isEqualNode(region) || isInUse(region)) continue;
+    if (!next || next.isEqualNode(region)) continue;
+    if (isInUse(region)) { isWhole = false; continue; }
     const opened = [...region.querySelectorAll("details[open][id]")].map((one) => one.id);
     const chosen = [...region.querySelectorAll("input[type=checkbox]:checked")].map((one) => one.value);
     const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
@@ -121,6 +152,7 @@ function swapRegions(text) {
   }
   tellTimes();
   countChosen();
+  return isWhole;
 }
 
 // A region in which somebody types, selects text or has opened a menu is left alone.
@@ -195,6 +227,19 @@ document.addEventListener("input", (event) => {
     const target = document.getElementById("preview"), next = fresh.getElementById("preview");
     if (target && next) target.replaceWith(document.importNode(next, true));
   }, 350);
+});
+
+// A search within the page: what does not have all words is hidden.
+document.addEventListener("input", (event) => {
+  const field = event.target.closest("[data-filter]");
+  if (!field) return;
+  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const element of document.querySelectorAll(field.dataset.filter)) {
+    element.hidden = !words.every((word) => element.dataset.find.includes(word));
+  }
+  for (const group of document.querySelectorAll("[data-find-group]")) {
+    group.hidden = !group.querySelector("[data-find]:not([hidden])");
+  }
 });
 
 /* ---- Keyboard, theme ----------------------------------------------------------------------------------------- */

@@ -45,6 +45,15 @@ class TokenHandlers(TokenOperations, Handlers):
         rows = await self._sessions.page(last_key("sessions", cursor, str), limit + 1)
         return page_of(rows, limit, "sessions", lambda row: [row.session_id])
 
+    async def end_sessions(self, *, token: str | None = None) -> int:
+        if token is not None:
+            await self._tokens.show(token)
+        what = "sessions" if token is None else f"token:{token}"
+        async with self.transaction():
+            ended = await self._sessions.end_all(token)
+            await self.record("sessions.ended", what, before={"sessions": ended})
+        return ended
+
     async def end_session(self, session_id: str) -> SessionRow:
         async with self.transaction():
             ended = await self._sessions.end(session_id)

@@ -81,6 +81,10 @@ class PendingLogin:
     def __repr__(self) -> str:
         return "PendingLogin(***)"
 
+    def secrets(self) -> dict[str, str]:
+        """Return its values, to be encrypted. `PendingLogin(**values)` continues it."""
+        return {"session": self._session, "phone": self._phone, "code_hash": self._code_hash, "how": self.how}
+
 
 class SignedIn:
     """A completed login. `session` gives full access to the account."""
@@ -123,6 +127,13 @@ async def enter_password(app: Application, pending: PendingLogin, password: str,
     async with _connected(StringSession(pending._session), app, timeout) as client:
         await client.sign_in(password=password)
         return SignedIn(client.session.save(), await _fetch_person(client))
+
+
+async def log_out(app: Application, session: str, *, timeout: timedelta) -> None:
+    """End a session at Telegram that nobody has stored. It stays if Telegram cannot be reached."""
+    with suppress(FloodmarkError):
+        async with _connected(StringSession(session), app, timeout) as client:
+            await client.log_out()
 
 
 def parse_phone(text: str) -> str:
@@ -315,7 +326,7 @@ def _unreachable(session: StringSession, what: str) -> Unavailable:
 
 def _slow_down(seconds: int) -> SlowDown:
     error = SlowDown(timedelta(seconds=max(1, seconds)), None, "Telegram requires a wait")
-    error.hint = "run the same command after that time; an earlier attempt makes the wait longer"
+    error.hint = "try again after that time; an earlier attempt makes the wait longer"
     return error
 
 
@@ -355,13 +366,13 @@ _REFUSALS = (
         (errors.PhoneCodeInvalidError, errors.PhoneCodeEmptyError),
         WrongSecret,
         "that is not the code",
-        "only the newest code is valid; the same command sends another",
+        "only the newest code is valid; begin the login again to get another",
     ),
     _Refusal(
         (errors.PhoneCodeExpiredError, errors.PhoneCodeHashEmptyError),
         InvalidInput,
         "the code has expired",
-        "the same command sends a new one",
+        "begin the login again to get a new one",
     ),
     _Refusal(
         (errors.PasswordHashInvalidError,),

@@ -1,6 +1,6 @@
 """Tables of the Telegram source."""
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
 from floodmark.store.schema import metadata
 from floodmark.store.types import UtcTime, now_text
@@ -38,4 +38,20 @@ telegram_channels = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
     PrimaryKeyConstraint("account", "channel_id"),
     Index("ix_telegram_channels_username", "username"),
+)
+
+# Logins that wait for their code or password, for some minutes. `login_id` is a digest, `secrets` is encrypted.
+account_logins = Table(
+    "account_logins",
+    metadata,
+    Column("login_id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("how", Text, nullable=False),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("secrets", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("expires_at", UtcTime, nullable=False),
+    CheckConstraint("step IN ('code', 'password')", name="step"),
 )
