@@ -18,9 +18,9 @@ from floodmark.model.shapes import job_shape
 from floodmark.model.spec import JobSpec
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.jobs import JobFilter, columns_to_send
-from floodmark.process.entry_points import find_extensions, load_extension
+from floodmark.process.entry_points import find_extensions
 from floodmark.rules.streams import stream_name
-from floodmark.sources.form import FORMS, JobForm, ParamOption
+from floodmark.sources.form import FORMS, JobForm, ParamOption, find_form
 from floodmark.sources.validation import Validation
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import words_of
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
 
 # The name that the help shows for sources without a form.
 _OTHER = "KIND"
-_OTHER_FORM = JobForm(
-    help="""Collect from your own source or the source of a package; on demand if no schedule is given.
-
-    floodmark add folder inbox --every 1m --app myapp:app
-    """
-)
 _ACCOUNT = Annotated[str | None, typer.Option(metavar="NAME", help="Account to read with (default: any).")]
 # A param may have the name of an option of all jobs, such as `app`.
 _PREFIX = "param_"
@@ -63,7 +57,7 @@ add = typer.Typer(cls=_SourceCommands, help="Add a job.", no_args_is_help=True, 
 
 
 def _build_command(source: str) -> Any:
-    form = _find_form(source)
+    form = find_form(source, plain)
 
     def command(
         context: typer.Context, *, target: str, job: JobOptions, account: str | None = None, **params: Any
@@ -84,15 +78,6 @@ def _build_command(source: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
     app.command(source)(expand_options(command))
     return typer.main.get_command(app)
-
-
-def _find_form(source: str) -> JobForm:
-    try:
-        form: JobForm = load_extension(FORMS, source)
-    except Exception as error:  # noqa: BLE001 - another package is broken: its help says so, and the others work
-        is_missing = source not in find_extensions(FORMS)
-        return _OTHER_FORM if is_missing else JobForm(help=f"Its options are unknown: {plain(str(error))}")
-    return form
 
 
 def _option(option: ParamOption) -> inspect.Parameter:

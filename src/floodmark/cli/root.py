@@ -49,6 +49,7 @@ READING = frozenset(
         "limits ls",
         "ls",
         "next",
+        "preview",
         "report cookies",
         "show",
         "stats",

@@ -9,6 +9,7 @@ from .freshness import FreshnessOperations
 from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
+from .previews import PreviewOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -18,6 +19,7 @@ from .triggers import TriggerOperations
 
 class Operations(
     JobOperations,
+    PreviewOperations,
     ExecutionOperations,
     StreamOperations,
     ReportOperations,

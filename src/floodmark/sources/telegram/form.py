@@ -7,7 +7,7 @@ from floodmark.model.accounts import AccountRow
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import JobForm, ParamOption
 
-from .targets import complete_job, default_schedule
+from .targets import complete_job, default_schedule, fit_of
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
@@ -36,6 +36,8 @@ FORM = JobForm(
     uses_account=True,
     complete=_complete,
     find_missing=_find_missing,
+    fit=fit_of,
+    collects="The newest 1000 posts at first, then every new post; edits and deletions with the option revisit.",
     options=(
         ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),
