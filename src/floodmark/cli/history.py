@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
+from floodmark.model.counts import list_counts
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
@@ -23,7 +24,7 @@ from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.executions import Letters
 
 from .confirmation import confirm
-from .output import counted, facts, json_line, list_counts, plain, print_json, short, state, table
+from .output import counted, facts, json_line, plain, print_json, short, state, table
 from .parsing import duration
 from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import both, relative

@@ -20,6 +20,7 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
     count: int
     example: Annotated[str, Meta(description="The newest error in full.")]
     newest: Annotated[datetime, Meta(description="When the newest of them failed.")]
+    oldest: Annotated[datetime, Meta(description="When the oldest of them failed.")]
     jobs: Annotated[tuple[str, ...], Meta(description="Up to ten of the affected jobs.")]
 
 

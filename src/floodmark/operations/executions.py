@@ -12,7 +12,7 @@ from floodmark.model.execution import Execution, State, Statistics
 from floodmark.model.page import Page
 
 from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, get, post
-from .words import Cursor, Label, Limit, Name
+from .words import Cursor, Label, Limit, Name, Text
 
 _EXECUTIONS, _LETTERS = "Executions", "Dead letters"
 _COUNT = Envelope("CountOut", "A number of executions.", "count")
@@ -147,6 +147,9 @@ class DeadLetterOperations:
         self,
         *,
         job: Annotated[Name | None, Query("Only of this job, by name or id.")] = None,
+        group: Annotated[
+            Text | None, Query("Only of one error, by its fingerprint; among the newest 10,000 of the list.")
+        ] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:

@@ -84,9 +84,11 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 class DeadLetterHandlers(DeadLetterOperations, Handlers):
     """Dead letters in the store."""
 
-    async def letters(self, *, job: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[Execution]:
+    async def letters(
+        self, *, job: str | None = None, group: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Execution]:
         before = key_of("letters", cursor, datetime, str)
-        rows = await self.store.dead_letters.page(await self.find_job_id(job), before, limit + 1)
+        rows = await self.store.dead_letters.page(await self.find_job_id(job), before, limit + 1, group=group)
         return page_of(rows, limit, "letters", lambda row: [row.completed_at, row.execution_id])
 
     async def letter_groups(self, job: str | None = None) -> list[DeadLetterGroup]:

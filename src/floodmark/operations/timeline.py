@@ -1,7 +1,7 @@
 """The timeline of a job, from its executions, its events and the audit log. Pure."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
 from typing import Any, Literal
 
@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.model.audit import AuditRow
+from floodmark.model.counts import list_counts
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
 from floodmark.store.port import Event
-
-from .output import list_counts
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
@@ -37,12 +36,15 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
         return self.at, self.event, self.execution_id
 
 
-def timeline_of(execution: Execution) -> list[TimelineEntry]:
-    """Return the entries of an execution: fired, started, failed, waiting, ended."""
-    return sorted(_entries(execution), key=lambda entry: entry.at)
+def timeline_of(execution: Execution, zone: tzinfo | None = None) -> list[TimelineEntry]:
+    """Return the entries of an execution: fired, started, failed, waiting, ended.
+
+    Times within texts are in `zone`; by default in that of this machine.
+    """
+    return sorted(_entries(execution, zone), key=lambda entry: entry.at)
 
 
-def _entries(e: Execution) -> Iterator[TimelineEntry]:
+def _entries(e: Execution, zone: tzinfo | None) -> Iterator[TimelineEntry]:
     created = e.created_at or e.scheduled_for
 
     def entry(at: datetime, level: Level, event: str, text: str) -> TimelineEntry:
@@ -53,7 +55,7 @@ def _entries(e: Execution) -> Iterator[TimelineEntry]:
         level: Level = "debug" if (e.reason or "").startswith("overlap") else "warning"
         yield entry(created, level, "skipped", e.reason or "")
         return
-    for_when = f"for {e.scheduled_for.astimezone():%Y-%m-%d %H:%M:%S}"
+    for_when = f"for {e.scheduled_for.astimezone(zone):%Y-%m-%d %H:%M:%S}"
     more = f", {e.coalesced} more instants combined" if e.coalesced else ""
     yield entry(created, "debug", "fired", f"by {e.trigger}, {for_when}{more}")
     yield from (entry(*failure) for failure in _failures(e, created))
@@ -63,7 +65,7 @@ def _entries(e: Execution) -> Iterator[TimelineEntry]:
         at = e.started_at or created
         yield entry(at, "warning", "rescued", f"{e.rescues} times after its worker stopped responding")
     if e.state is State.WAITING:
-        until = "" if e.not_before is None else f"until {e.not_before.astimezone():%H:%M:%S}"
+        until = "" if e.not_before is None else f"until {e.not_before.astimezone(zone):%H:%M:%S}"
         why = e.reason or (e.hold or "")
         yield entry(_stopped(e, created), "info", "waits", ": ".join(part for part in (until, why) if part))
     if e.completed_at is not None:
