@@ -122,6 +122,18 @@ class Execution(Struct, frozen=True, kw_only=True):
         return parts[1] if len(parts) == 4 else None
 
 
+class ExecutionMark(Struct, frozen=True, kw_only=True):
+    """An execution in a chart: how it ended, how long it took, and what it found."""
+
+    execution_id: str
+    job_id: str
+    scheduled_for: Annotated[datetime, Meta(description="The instant that was due, not the time at which it ran.")]
+    state: State
+    duration_seconds: float | None
+    items_new: int
+    items_changed: int
+
+
 class Statistics(Struct, frozen=True, kw_only=True):
     """Counts and durations of executions. Durations are in seconds, null if no execution has ended."""
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.model.dead_letters import DeadLetterGroup
-from floodmark.model.execution import Execution, State, Statistics
+from floodmark.model.execution import Execution, ExecutionMark, State, Statistics
 from floodmark.model.page import Page
 
 from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, get, post
@@ -16,6 +16,9 @@ from .words import Cursor, Label, Limit, Name, Text
 
 _EXECUTIONS, _LETTERS = "Executions", "Dead letters"
 _COUNT = Envelope("CountOut", "A number of executions.", "count")
+
+# The largest number of jobs whose latest executions are listed at once.
+MOST_JOBS = 100
 
 ExecutionId = Annotated[Label, Path("The id of an execution, or the beginning of one.")]
 OfJob = Annotated[Name | None, Query("Only of this job, by name or id; it may have been deleted.")]
@@ -101,6 +104,24 @@ class ExecutionOperations:
         limit: Annotated[int, Query("The maximum number; there is no next page.", ge=1, le=1000)] = 100,
     ) -> list[Execution]:
         """List recent executions. Created or dead within the last hours, or still unfinished; newest first."""
+
+    @get("/executions/latest", tag=_EXECUTIONS, envelope=WHOLE_LIST)
+    async def latest_executions(
+        self,
+        jobs: Annotated[
+            Sequence[str],
+            Query(
+                "The ids of jobs; can be repeated.",
+                name="job",
+                type=list[Annotated[str, Meta(min_length=1, max_length=36)]],
+                send=list,
+                min_length=1,
+                max_length=MOST_JOBS,
+            ),
+        ],
+        count: Annotated[int, Query("How many of each job.", ge=1, le=200)] = 10,
+    ) -> list[ExecutionMark]:
+        """List the latest executions of several jobs, in short. Up to `count` of each job, latest first."""
 
     @post(
         "/executions/cleanup",

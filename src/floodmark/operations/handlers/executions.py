@@ -7,7 +7,7 @@ from typing import Any
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict
 from floodmark.model.dead_letters import DeadLetterGroup
-from floodmark.model.execution import Execution, State
+from floodmark.model.execution import Execution, ExecutionMark, State
 from floodmark.model.page import Page, key_of, last_key, page_of
 from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations, Letters, LogEntry, Logs
 
@@ -33,6 +33,9 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 
     async def recent_executions(self, hours: float = 24, limit: int = 100) -> list[Execution]:
         return await self.store.executions.get_recent_executions(hours, limit)
+
+    async def latest_executions(self, jobs: Sequence[str], count: int = 10) -> list[ExecutionMark]:
+        return await self.store.executions.latest(jobs, count)
 
     async def cleanup_old_executions(self, days: float = 90) -> int:
         deleted = await self.store.executions.cleanup_old_executions(days)
