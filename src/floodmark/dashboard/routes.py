@@ -14,9 +14,19 @@ from floodmark.errors import NotFound
 from . import actions, signing_in
 from .assets import serve_asset
 from .page import DashboardPage, answer_page, route_of
-from .pages import jobs, overview
+from .pages import add, dead_letters, executions, find, job, job_edit, jobs, overview
 
-PAGES: tuple[DashboardPage, ...] = (*overview.PAGES, *jobs.PAGES)
+PAGES: tuple[DashboardPage, ...] = (
+    *overview.PAGES,
+    *add.PAGES,
+    # Before `job`, whose path has a place for any name.
+    *jobs.PAGES,
+    *job_edit.PAGES,
+    *job.PAGES,
+    *executions.PAGES,
+    *dead_letters.PAGES,
+    *find.PAGES,
+)
 
 
 @cache

@@ -19,6 +19,8 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 # Events of one batch have nearly the same time.
 _ONE_BATCH = timedelta(milliseconds=20)
 _ONE_MOMENT = timedelta(milliseconds=500)
+# Start and duration of an attempt come from two clocks.
+_ROUNDING_SECONDS = 0.5
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
@@ -72,19 +74,45 @@ def _entries(e: Execution, zone: tzinfo | None) -> Iterator[TimelineEntry]:
         yield entry(e.completed_at, *_end(e))
 
 
-def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
-    """Return the failed attempts without the last one of a dead execution, which its end reports."""
+def is_in_slices(execution: Execution) -> bool:
+    """Return whether it worked longer than since its last start: it was snoozed or retried in between."""
+    started, ended, worked = execution.started_at, execution.completed_at, execution.duration_seconds
+    if started is None or worked is None:
+        return False
+    return ended is None or worked > (ended - started).total_seconds() + _ROUNDING_SECONDS
+
+
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """A failed attempt. The time is not known for attempts of older versions."""
+
+    number: str
+    worker: str
+    error: str
+    at: datetime | None
+    traceback: str
+
+
+def failed_attempts(e: Execution, *, with_last: bool = False) -> list[FailedAttempt]:
+    """Return the failed attempts; without the last one of a dead execution, which its end reports, unless asked."""
     attempts = [one for one in e.error_details if isinstance(one, dict)] if isinstance(e.error_details, list) else []
-    if e.state is State.DEAD and attempts and attempts[-1].get("error") == e.error_message:
+    if not with_last and e.state is State.DEAD and attempts and attempts[-1].get("error") == e.error_message:
         attempts = attempts[:-1]
     return [
-        (
-            _moment(one.get("at")) or created,
-            "warning",
-            "failed",
-            f"attempt {one.get('attempt', '?')} on {one.get('worker', '?')}: {one.get('error', '')}",
+        FailedAttempt(
+            number=str(one.get("attempt", "?")),
+            worker=str(one.get("worker", "?")),
+            error=str(one.get("error", "")),
+            at=_moment(one.get("at")),
+            traceback=str(details.get("traceback", "")) if isinstance(details := one.get("details"), dict) else "",
         )
         for one in attempts
+    ]
+
+
+def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
+    return [
+        (one.at or created, "warning", "failed", f"attempt {one.number} on {one.worker}: {one.error}")
+        for one in failed_attempts(e)
     ]
 
 
