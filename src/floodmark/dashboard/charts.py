@@ -62,6 +62,19 @@ def strip(values: Sequence[Bar], *, label: str, height: int = 36, slots: int = 1
     return _svg("chart strip", label, height, drawn, role=role)
 
 
+def spark(values: Sequence[Bar], *, label: str, slots: int = 20) -> Markup:
+    """Return a small strip for a row of a list: no links, and as little markup as possible."""
+    step, top = 10, max((value for bar in values for _, value in bar.parts), default=0) or 1
+    rect = Markup('<rect class="{}" x="{}" y="{:.0f}" width="9" height="{:.0f}"><title>{}</title></rect>')
+    drawn = Markup("").join(
+        rect.format(bar.parts[0][0], at * step, 24 - size, size, bar.title)
+        for at, bar in enumerate(values)
+        for size in [max(3, 24 * bar.parts[0][1] / top)]
+    )
+    head = Markup('<svg class="chart spark" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">')
+    return head.format(step * slots, label) + drawn + Markup("</svg>")
+
+
 class Span(NamedTuple):
     """A part of a line of time: its class, its begin and end as parts of the whole from 0 to 1, and its title."""
 

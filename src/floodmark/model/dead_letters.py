@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -24,6 +25,7 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
     jobs: Annotated[tuple[str, ...], Meta(description="Up to ten of the affected jobs.")]
 
 
+@lru_cache(maxsize=20_000)
 def fingerprint(error: str | None) -> str:
     """Return the first line of an error without its variable parts: "user … not found after # s"."""
     first = (error or "").strip().partition("\n")[0][:300]

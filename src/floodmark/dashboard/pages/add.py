@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import tzinfo
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -14,7 +13,7 @@ from floodmark.dashboard.actions import first, read_form
 from floodmark.dashboard.flash import set_flash
 from floodmark.dashboard.job_form import ADAPTIVE, form_field, groups_of
 from floodmark.dashboard.new_jobs import Line, NewJobs
-from floodmark.dashboard.page import forget_shared, page
+from floodmark.dashboard.page import forget_shared, html, page
 from floodmark.dashboard.param_form import option_fields
 from floodmark.dashboard.view import View
 from floodmark.dashboard.when_form import DAYS, WAYS, plan_runs
@@ -37,19 +36,20 @@ async def add_jobs(view: View) -> Mapping[str, Any] | Response:
     fields: Mapping[str, list[str]] = {"what": [view.query("what") or ""]}
     if view.request.method == "POST":
         fields = await read_form(view.request)
-    new = NewJobs.read(fields, zone=_zone_name(view.zone))
-    is_runs = view.query("part") == "runs"
-    if not is_runs:
-        await _look_at_all(view, new)
+    new = NewJobs.read(fields, zone=str(view.zone))
+    planned = plan_runs(new.when, view.now, new.refusals)
+    if view.query("part") == "runs":
+        return html(view, "runs.html", {"planned": planned, "refusals": new.refusals})
+    await _look_at_all(view, new)
     accounts = {account.name: account for account in await _accounts(view, new)}
-    if view.request.method == "POST" and first(fields, "step") == "save" and not is_runs:
+    if view.request.method == "POST" and first(fields, "step") == "save":
         response = await _save(view, new, accounts)
         if response is not None:
             return response
     return {
         "new": new,
         "refusals": new.refusals,
-        "planned": plan_runs(new.when, view.now, new.refusals),
+        "planned": planned,
         "ways": WAYS,
         "days": [(day, day.capitalize()) for day in DAYS],
         "zones": sorted(available_timezones()),
@@ -62,10 +62,6 @@ async def add_jobs(view: View) -> Mapping[str, Any] | Response:
         "name": form_field(FIELDS["name"], new.texts.get("name", ""), is_new=True),
         "tags": form_field(FIELDS["tags"], new.texts.get("tags", ""), is_new=True),
     }
-
-
-def _zone_name(zone: tzinfo) -> str:
-    return str(zone)
 
 
 async def _accounts(view: View, new: NewJobs) -> list[AccountRow]:

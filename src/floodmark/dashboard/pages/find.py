@@ -42,8 +42,9 @@ async def _execution(view: View, text: str) -> Execution | None:
 async def _jobs(view: View, text: str) -> list[Job]:
     """Return jobs that mention the text, then those with it as a tag."""
     found = (await view.operations.jobs(JobFilter(text=text), limit=_ROWS)).items
-    tagged = (await view.operations.jobs(JobFilter(tag=text), limit=_ROWS)).items
-    return list({job.job_id: job for job in [*found, *tagged]}.values())
+    if len(found) < _ROWS:
+        found += (await view.operations.jobs(JobFilter(tag=text), limit=_ROWS)).items
+    return list({job.job_id: job for job in found}.values())
 
 
 PAGES = (find,)

@@ -10,7 +10,7 @@ from floodmark.dashboard.actions import read_form
 from floodmark.dashboard.flash import set_flash
 from floodmark.dashboard.job_draft import JobDraft
 from floodmark.dashboard.job_form import groups_of, labels_of
-from floodmark.dashboard.page import forget_shared, page
+from floodmark.dashboard.page import forget_shared, html, page
 from floodmark.dashboard.param_form import option_fields
 from floodmark.dashboard.view import View
 from floodmark.dashboard.when_form import DAYS, KEPT, WAYS, Planned, plan_runs
@@ -24,7 +24,7 @@ async def edit_job(view: View) -> Mapping[str, Any] | Response:
     draft = JobDraft.of(await view.operations.job(view.param("job")))
     if view.request.method == "POST":
         draft.read(await read_form(view.request))
-        response = None if view.query("part") == "runs" else await _save(view, draft)
+        response = await (_show_runs if view.query("part") == "runs" else _save)(view, draft)
         if response is not None:
             return response
     way = draft.when.way
@@ -45,6 +45,10 @@ async def edit_job(view: View) -> Mapping[str, Any] | Response:
 
 def _plan(view: View, draft: JobDraft) -> Planned | None:
     return plan_runs(draft.when, view.now, draft.refusals, anchor=draft.job.created_at)
+
+
+async def _show_runs(view: View, draft: JobDraft) -> Response:
+    return html(view, "runs.html", {"planned": _plan(view, draft), "refusals": draft.refusals})
 
 
 async def _save(view: View, draft: JobDraft) -> Response | None:

@@ -18,7 +18,7 @@ from floodmark.model.job import Job, Priority
 from floodmark.operations.jobs import JobFilter
 from floodmark.sources.form import find_forms
 
-_ROWS, _RUNS = 50, 20
+_ROWS, _RUNS = 50, 16
 _STATES = ("active", "paused", "disabled")
 
 

@@ -4,6 +4,7 @@
 const root = document.body.dataset.root;
 const oldest = 2000;            // A page older than this says so, in milliseconds.
 const shortestRefresh = 1000;   // The shortest time between two refreshes.
+const sharedFor = 1200;         // The server shares a page for a second: an answer may be older than the event before it.
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 /* ---- Times ------------------------------------------------------------------------------------------------ */
@@ -42,9 +43,19 @@ function rememberZone() {
   return !known;
 }
 
+// The first page that a browser opens does not know its zone yet.
+function useZone() {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  for (const field of document.querySelectorAll("input[data-zone]")) {
+    if (field.value !== field.defaultValue) continue;
+    field.value = zone;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
+
 /* ---- Live regions ------------------------------------------------------------------------------------------ */
 
-let feed = null, heardAt = 0, refreshedAt = 0, timer = null, isRefreshing = false, isStale = false;
+let feed = null, heardAt = 0, happenedAt = 0, refreshedAt = 0, timer = null, isRefreshing = false, isStale = false;
 
 function showState(state, text, title) {
   const badge = document.getElementById("live");
@@ -72,7 +83,7 @@ function listen() {
   const heard = () => { heardAt = Date.now(); tellState(); };
   feed.addEventListener("open", () => { heard(); refresh(); });
   feed.addEventListener("beat", heard);
-  for (const kind of kinds.split(" ")) feed.addEventListener(kind, () => { heard(); refresh(); });
+  for (const kind of kinds.split(" ")) feed.addEventListener(kind, () => { heard(); happenedAt = Date.now(); refresh(); });
   feed.addEventListener("error", () => { if (feed && feed.readyState === EventSource.CLOSED) { hangUp(); setTimeout(listen, 2000); } });
 }
 
@@ -100,7 +111,7 @@ async function update() {
     tellState(); // The connection is lost; the feed connects again and then refreshes.
   } finally {
     isRefreshing = false;
-    if (isStale) refresh();
+    if (isStale || refreshedAt < happenedAt + sharedFor) refresh();
   }
 }
 
@@ -285,7 +296,7 @@ document.addEventListener("visibilitychange", () => {
 });
 
 readClock(document.body);
-if (rememberZone()) refresh();
+if (rememberZone()) { useZone(); refresh(); }
 tellTimes();
 countChosen();
 listen();
