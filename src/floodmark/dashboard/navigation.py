@@ -25,7 +25,7 @@ NAVIGATION = (
         "",
         (
             Link("Overview", "/", "overview", "o"),
-            Link("Add", "/add", "add", "a", role="admin"),
+            Link("Add", "/add", "add", "n", role="admin"),
             Link("Jobs", "/jobs", "jobs", "j"),
             Link("Executions", "/executions", "executions", "e"),
             Link("Dead letters", "/dead-letters", "dead-letters", "d"),
