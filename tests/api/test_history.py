@@ -8,6 +8,7 @@ import pytest
 from api.serving import Api
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead
+from floodmark.operations.stored_tokens import Tokens
 from floodmark.store.jobs import Jobs
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew
@@ -42,6 +43,31 @@ async def test_executions_are_listed_by_job_and_state_in_pages(api: Api) -> None
     shown = (await api.get(f"executions/{first}")).json()
     assert (shown["state"], shown["duration_seconds"], shown["job_name"]) == ("done", 2.0, "news")
     assert (await api.get("executions/ffffffff")).status_code == 404
+
+
+@pytest.mark.spec("B10")
+async def test_the_latest_executions_of_several_jobs_are_listed_in_short(api: Api) -> None:
+    news, olds = [(await api.job(name))["job_id"] for name in ("news", "olds")]
+    _, second, third = await ran(api, "news"), await ran(api, "news", Dead(error="boom")), await ran(api, "news")
+    other = await ran(api, "olds")
+    found = (await api.get("executions/latest", params={"job": [olds, news, "gone"], "count": 2})).json()["items"]
+    assert [row["execution_id"] for row in found if row["job_id"] == news] == [third, second]
+    assert [row["execution_id"] for row in found if row["job_id"] == olds] == [other]
+    assert [row["state"] for row in found if row["job_id"] == news] == ["done", "dead"]
+    assert (await api.get("executions/latest")).status_code == 422
+
+
+@pytest.mark.spec("B10")
+async def test_an_execution_has_its_params_and_its_trace(api: Api) -> None:
+    await api.job("news")
+    asked = await api.post("jobs/news/force-run", json={"params": {"count": 3, "api_token": "hidden"}})
+    shown = (await api.get(f"executions/{asked.json()['execution_id']}")).json()
+    assert (shown["params"], shown["traceparent"]) == ({"count": 3, "api_token": "hidden"}, None)
+    reading = await Tokens(api.resources.database, api.resources.clock).add("reader", "read")
+    masked = await api.get(
+        f"executions/{asked.json()['execution_id']}", headers={"Authorization": f"Bearer {reading.text}"}
+    )
+    assert masked.json()["params"] == {"count": 3, "api_token": "***"}
 
 
 @pytest.mark.spec("E5")

@@ -6,20 +6,23 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page
 
 _SIZES = ((1400, 900), (360, 740))
+_ALL = [(scheme, size) for scheme in ("light", "dark") for size in _SIZES]
 _SERIOUS = ("serious", "critical")
 
 
-async def look_at(page: Page) -> None:
-    """Check the page that is open, in both themes and two sizes; fail for every serious finding of axe."""
-    for scheme in ("light", "dark"):
-        await page.emulate_media(color_scheme=scheme)
-        for width, height in _SIZES:
-            await page.set_viewport_size({"width": width, "height": height})
-            where = f"{page.url} ({scheme}, {width} px)"
-            found = await findings(page)
-            assert found == [], "\n".join([where, *found])
-            overflow = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            assert overflow <= 0, f"{where} is {overflow} px too wide"
+async def look_at(page: Page, *, is_brief: bool = False) -> None:
+    """Check the page that is open, in both themes and two sizes; fail for every serious finding of axe.
+
+    A brief look is light on a desk and dark on a phone: sizes change what is there, themes only its colours.
+    """
+    for scheme, (width, height) in zip(("light", "dark"), _SIZES, strict=True) if is_brief else _ALL:
+        await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        await page.set_viewport_size({"width": width, "height": height})
+        where = f"{page.url} ({scheme}, {width} px)"
+        found = await findings(page)
+        assert found == [], "\n".join([where, *found])
+        overflow = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert overflow <= 0, f"{where} is {overflow} px too wide"
 
 
 async def findings(page: Page) -> list[str]:

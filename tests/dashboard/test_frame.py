@@ -80,7 +80,7 @@ async def test_a_role_sees_only_what_it_may_do_and_the_server_refuses_the_rest(s
     await site.job()
     text = await site.token(role)
     async with site.client(text) as client:
-        shown = (await client.get("/jobs")).text
+        shown = (await client.get("/jobs/news")).text
         assert ("pause_job" in shown) == (role != "read")
         [job] = (await site.operations.jobs()).items
         answer = await post_form(client, "/jobs", "/act/pause_job", job_id=job.job_id, back="/jobs")
@@ -169,8 +169,9 @@ async def test_a_page_becomes_live_and_follows_what_happens(site: Site, window: 
 
 async def test_an_action_works_with_and_without_script(site: Site, window: Window) -> None:
     await site.job()
-    page = await window.open("/jobs")
-    await page.get_by_role("button", name="Pause").click()
+    page = await window.open("/jobs/news")
+    await page.locator("#j-pause summary").click()
+    await page.locator("#j-pause").get_by_role("button", name="Pause").click()
     await expect(page.locator(".flash.done")).to_be_visible()
     await expect(page.get_by_role("button", name="Resume")).to_be_visible()
     assert (await site.operations.job("news")).paused

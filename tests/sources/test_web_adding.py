@@ -61,6 +61,21 @@ async def test_an_address_is_tried_before_it_is_added(site: Site, cli: CommandLi
     assert not (cli.folder / ".floodmark").exists(), "something was stored"
 
 
+@pytest.mark.spec("B10")
+async def test_targets_are_recognised_before_they_are_added(site: Site, cli: CommandLine) -> None:
+    targets = [f"{site.url}/feed", "@example_news", "not a target"]
+    shown = (await asyncio.to_thread(cli.good, "preview", *targets)).out
+    assert f"feed {site.url}/feed" in shown
+    assert "A ship has come" in shown
+    assert "telegram @example_news" in shown
+    assert "No Telegram account is set up yet" in shown
+    assert "'not a target' is not a target of any source" in shown
+    await asyncio.to_thread(cli.refused, "preview", "not a target", says="is not a target of any source")
+    told = await asyncio.to_thread(cli.good, "preview", f"{site.url}/", "--source", "cookies", "--json")
+    assert [found["source"] for found in told.json] == ["cookies"]
+    assert not (cli.folder / ".floodmark").exists(), "something was stored"
+
+
 @pytest.mark.spec("V12", "G9")
 def test_sites_and_feeds_are_added_in_their_one_form(cli: CommandLine) -> None:
     words = ["--include", "/news/**", "--max-pages", "50", "--delay", "2s", "--no-feeds"]

@@ -66,6 +66,20 @@ async def test_letters_are_grouped_by_error(jobs: Jobs, letters: DeadLetters, cr
     assert often.example == "Timeout after 2 s"
     assert (once.fingerprint, once.count) == ("banned", 1)
     assert [group.count for group in await letters.groups(job="b")] == [1]
+    assert often.oldest < often.newest
+    assert once.oldest == once.newest
+
+
+@pytest.mark.spec("B10")
+async def test_letters_of_one_group_are_listed_in_pages(jobs: Jobs, letters: DeadLetters, crew: Crew) -> None:
+    job = await jobs.add(a_spec(name="news"))
+    for n in range(4):
+        await crew.run(jobs, job, Dead(error=f"Timeout after {n} s"))
+        await crew.run(jobs, job, Dead(error="banned"))
+    first = await letters.page(limit=3, group="Timeout after # s")
+    rest = await letters.page(before=(first[-1].completed_at, first[-1].execution_id), group="Timeout after # s")
+    assert [letter.error_message for letter in first + rest] == [f"Timeout after {n} s" for n in (3, 2, 1, 0)]
+    assert await letters.page(group="no such group") == []
 
 
 @pytest.mark.spec("T13", "V8")

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from floodmark.cli.logs import LogFollower
-from floodmark.cli.timeline import TimelineEntry, sort_entries
 from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead, Done, Retry, Snooze
 from floodmark.operations.local import LocalOperations
+from floodmark.operations.timeline import TimelineEntry, sort_entries
 from floodmark.testing.factories import AT_ONCE, Opened, settle, take
 from floodmark.wiring.resources import Resources
 from system.stores import a_spec

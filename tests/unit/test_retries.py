@@ -90,3 +90,10 @@ def test_the_details_hold_the_end_of_the_traceback() -> None:
     assert outcome.details["type"] == "ValueError"
     assert outcome.details["traceback"].endswith("ValueError: at the bottom\n")
     assert len(outcome.details["traceback"]) <= 4000
+
+
+@pytest.mark.spec("B10")
+def test_a_very_long_error_is_cut_and_says_so() -> None:
+    text = describe(Permanent("x" * 1_000_000))
+    assert len(text) < 10_100
+    assert text.endswith("... (990,000 more characters)")

@@ -65,12 +65,12 @@ def test_not_saying_once_is_no_contradiction() -> None:
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ({"hourly": "quarter past"}, "--hourly 15"),
-        ({"daily": ""}, "--daily 02:00"),
-        ({"daily": "2"}, "--daily 02:00"),
-        ({"daily": "monday 02:00"}, "--daily 02:00"),
-        ({"weekly": "02:00"}, "--weekly 'monday 02:00'"),
-        ({"monthly": "1 of 02:00"}, "--monthly '1 02:00'"),
+        ({"hourly": "quarter past"}, "for example 15"),
+        ({"daily": ""}, "for example 02:00"),
+        ({"daily": "2"}, "for example 02:00"),
+        ({"daily": "monday 02:00"}, "for example 02:00"),
+        ({"weekly": "02:00"}, "for example 'monday 02:00'"),
+        ({"monthly": "1 of 02:00"}, "for example '1 02:00'"),
         ({"every": "soon"}, "15m"),
     ],
 )

@@ -127,10 +127,10 @@ async def _floodmark(request: Request, error: Exception) -> Response:
     own: dict[str, Any] = {}
     if isinstance(error, HttpError):
         own = {"kind": error.kind, "title": error.title, "headers": error.headers}
-    return problem(status_of(error), str(error), request_id=request_id_of(request), hint=error.hint, **own)
+    return problem(http_status_of(error), str(error), request_id=request_id_of(request), hint=error.hint, **own)
 
 
-def status_of(error: FloodmarkError) -> int:
+def http_status_of(error: FloodmarkError) -> int:
     """Return the status of the response to an error."""
     if isinstance(error, HttpError):
         return error.status

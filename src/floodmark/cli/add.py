@@ -21,13 +21,12 @@ from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.jobs import JobFilter, columns_to_send
 from floodmark.process.entry_points import find_extensions
 from floodmark.rules.streams import stream_name
-from floodmark.sources.form import FORMS, FoundTarget, JobForm, ParamOption
+from floodmark.sources.form import FORMS, FoundTarget, JobForm, ParamOption, find_form
 from floodmark.sources.validation import Validation
 from floodmark.triggers import zone_of
 from floodmark.triggers.parsing import words_of
 
 from .add_many import PANEL, AddManyOptions, NewJobs, add_many, base_columns, read_targets, rows_of_found
-from .forms import find_form
 from .job_options import JobOptions
 from .option_groups import expand_options
 from .output import facts, plain, print_json
@@ -62,7 +61,7 @@ add = typer.Typer(cls=_SourceCommands, help="Add a job.", no_args_is_help=True, 
 
 
 def _build_command(source: str) -> Any:
-    form = find_form(source)
+    form = find_form(source, plain)
 
     def command(
         context: typer.Context,

@@ -15,6 +15,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "demo": "roles:demo",
         "add": "add:add",
         "try": "try_url:try_url",
+        "preview": "previews:preview",
         "testing": "testing:testing",
     },
     "Jobs": {

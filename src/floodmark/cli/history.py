@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound
+from floodmark.model.counts import list_counts
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
@@ -21,9 +22,10 @@ from floodmark.model.page import take
 from floodmark.model.shapes import execution_shape
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.executions import Letters
+from floodmark.operations.timeline import is_in_slices
 
 from .confirmation import confirm
-from .output import counted, facts, json_line, list_counts, plain, print_json, short, state, table
+from .output import counted, facts, json_line, plain, print_json, short, state, table
 from .parsing import duration
 from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .times import both, relative
@@ -31,8 +33,6 @@ from .times import both, relative
 _ID_SHOWN = 13
 _IDS_AT_ONCE = 1000
 _MOST_CHOSEN = 10_000
-# Start and duration of an attempt come from two clocks.
-_ROUNDING_SECONDS = 0.5
 JobFilter = Annotated[str | None, typer.Argument(metavar="JOB", help="Only executions of this job.")]
 
 dlq = command_group("List, retry and drop dead letters.", default="ls")
@@ -87,7 +87,7 @@ def _show_one(cli: CliContext, execution_id: str, *, as_json: bool) -> None:
                 ("due", both(found.scheduled_for, now)),
                 ("triggered by", found.trigger),
                 (
-                    "last started" if _is_in_slices(found) else "started",
+                    "last started" if is_in_slices(found) else "started",
                     both(found.started_at, now) if found.started_at else None,
                 ),
                 ("ended", both(found.completed_at, now) if found.completed_at else None),
@@ -118,18 +118,10 @@ def time_taken(execution: Execution) -> str | None:
     if execution.duration_seconds is None:
         return None
     worked = format_duration(timedelta(seconds=execution.duration_seconds))
-    if not _is_in_slices(execution) or execution.completed_at is None:
+    if not is_in_slices(execution) or execution.completed_at is None:
         return worked
     whole = format_duration(execution.completed_at - execution.scheduled_for)
     return f"{worked} of work, {whole} from due to end"
-
-
-def _is_in_slices(execution: Execution) -> bool:
-    """Return whether it worked longer than since its last start: it was snoozed or retried in between."""
-    started, ended, worked = execution.started_at, execution.completed_at, execution.duration_seconds
-    if started is None or worked is None:
-        return False
-    return ended is None or worked > (ended - started).total_seconds() + _ROUNDING_SECONDS
 
 
 def _attempt(attempt: Any) -> str:

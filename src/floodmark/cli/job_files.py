@@ -17,17 +17,18 @@ from floodmark.importers.job_lists.reading import read_list
 from floodmark.importers.job_lists.references import References
 from floodmark.importers.job_lists.rows import JobList, ListedRow
 from floodmark.model.bulk import Action, BulkReport, LineStatus, PutJob, RemoveJob
+from floodmark.model.counts import list_counts
 from floodmark.model.job import SCHEDULER_VERSION, Job
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.jobs import JobFilter
+from floodmark.sources.form import find_form
 
 from .add_many import read_file
 from .bulk import BulkOptions, print_failures, send_all, show_value
 from .confirmation import confirm
-from .forms import find_form
 from .job_selection import FilterOptions, filter_of
 from .option_groups import expand_options
-from .output import counted, list_counts, plain, print_json, safe, short
+from .output import counted, plain, print_json, safe, short
 from .root import CliContext, command_group
 
 _WRITERS = {"toml": write_toml, "json": write_json}

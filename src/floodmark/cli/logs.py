@@ -14,12 +14,20 @@ from floodmark.model.execution import Execution, State
 from floodmark.model.ids import floor_id
 from floodmark.model.page import take
 from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.timeline import (
+    LEVELS,
+    Level,
+    TimelineEntry,
+    batches_of,
+    changes_of,
+    sort_entries,
+    timeline_of,
+)
 from floodmark.store.port import Event
 
 from .output import json_line, plain, safe
 from .parsing import duration
 from .root import AsJson, CliContext
-from .timeline import LEVELS, Level, TimelineEntry, batches_of, changes_of, sort_entries, timeline_of
 from .times import absolute
 
 _POLL_SECONDS = 0.5

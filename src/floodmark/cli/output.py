@@ -105,8 +105,3 @@ def print_json(value: Any) -> None:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """ "1 job", "3 jobs", "12,000 jobs"."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
-def list_counts(**counts: int) -> str:
-    """ "3 new, 12 known"; without the zeros."""
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -50,6 +50,7 @@ READING = frozenset(
         "limits ls",
         "ls",
         "next",
+        "preview",
         "report cookies",
         "show",
         "stats",

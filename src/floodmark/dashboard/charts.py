@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 # The size of a chart in its own units; the style sheet sets how wide it is shown.
 WIDTH, HEIGHT = 600, 120
+_LEAST_SPAN = 3.0
 
 
 class Bar(NamedTuple):
@@ -48,12 +49,49 @@ def line(values: Sequence[Point], *, label: str, height: int = HEIGHT) -> Markup
     return _svg("chart line", label, height, drawn + hovers + _scale(top, height))
 
 
-def strip(values: Sequence[Bar], *, label: str, height: int = 36) -> Markup:
-    """Return a strip of thin bars, as for the last executions of a job. Bars with a link can be followed."""
-    step = min(6.0, WIDTH / max(1, len(values)))
+def strip(values: Sequence[Bar], *, label: str, height: int = 36, slots: int = 100) -> Markup:
+    """Return a strip of thin bars, as for the last executions of a job. Bars with a link can be followed.
+
+    It has room for at least `slots` bars.
+    """
+    step = WIDTH / max(slots, len(values))
     top = max((sum(value for _, value in bar.parts) for bar in values), default=0) or 1
     drawn = Markup("").join(_bar(bar, at * step, step, height, top=top, least=3) for at, bar in enumerate(values))
-    return _svg("chart strip", label, height, drawn)
+    # Its links are for the mouse; a list next to it has the same ones.
+    role = "group" if any(bar.href for bar in values) else "img"
+    return _svg("chart strip", label, height, drawn, role=role)
+
+
+def spark(values: Sequence[Bar], *, label: str, slots: int = 20) -> Markup:
+    """Return a small strip for a row of a list: no links, and as little markup as possible."""
+    step, top = 10, max((value for bar in values for _, value in bar.parts), default=0) or 1
+    rect = Markup('<rect class="{}" x="{}" y="{:.0f}" width="9" height="{:.0f}"><title>{}</title></rect>')
+    drawn = Markup("").join(
+        rect.format(bar.parts[0][0], at * step, 24 - size, size, bar.title)
+        for at, bar in enumerate(values)
+        for size in [max(3, 24 * bar.parts[0][1] / top)]
+    )
+    head = Markup('<svg class="chart spark" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">')
+    return head.format(step * slots, label) + drawn + Markup("</svg>")
+
+
+class Span(NamedTuple):
+    """A part of a line of time: its class, its begin and end as parts of the whole from 0 to 1, and its title."""
+
+    kind: str
+    begin: float
+    end: float
+    title: str
+
+
+def spans(values: Sequence[Span], *, label: str, height: int = 28) -> Markup:
+    """Return a line of time. Short parts stay visible."""
+    rect = Markup('<rect class="fill-{}" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>')
+    drawn = Markup("")
+    for span in values:
+        wide = max(_LEAST_SPAN, (span.end - span.begin) * WIDTH)
+        drawn += rect.format(span.kind, min(span.begin * WIDTH, WIDTH - wide), wide, height, span.title)
+    return _svg("chart spans", label, height, drawn)
 
 
 def nice_top(value: float) -> float:
@@ -76,7 +114,7 @@ def _bar(bar: Bar, left: float, step: float, height: int, *, top: float, least: 
     drawn += cover.format(left, step, height, bar.title)
     if bar.href is None:
         return drawn
-    return Markup('<a href="{}" aria-label="{}">{}</a>').format(bar.href, bar.title, drawn)
+    return Markup('<a href="{}" aria-label="{}" tabindex="-1">{}</a>').format(bar.href, bar.title, drawn)
 
 
 def _area(piece: Sequence[tuple[float, float]], height: int) -> Markup:
@@ -95,6 +133,6 @@ def _scale(top: float, height: int) -> Markup:
     return text.format(y=0.5, w=WIDTH) + text.format(y=height - 0.5, w=WIDTH)
 
 
-def _svg(kind: str, label: str, height: int, content: Markup) -> Markup:
-    head = Markup('<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">')
-    return head.format(kind, WIDTH, height, label) + content + Markup("</svg>")
+def _svg(kind: str, label: str, height: int, content: Markup, *, role: str = "img") -> Markup:
+    head = Markup('<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="{}" aria-label="{}">')
+    return head.format(kind, WIDTH, height, role, label) + content + Markup("</svg>")

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
-from floodmark.api.problems import status_of
+from floodmark.api.problems import http_status_of
 from floodmark.errors import FloodmarkError
 from floodmark.security.masking import mask_text
 
@@ -25,7 +25,7 @@ class Refused(Struct, frozen=True):
     @classmethod
     def of(cls, error: FloodmarkError) -> "Refused":
         """Return the message of an error, without secrets."""
-        return cls(mask_text(str(error)), mask_text(error.hint), status_of(error))
+        return cls(mask_text(str(error)), mask_text(error.hint), http_status_of(error))
 
 
 def show_again(view: View, template: str, values: Mapping[str, Any], refused: Refused) -> Response:

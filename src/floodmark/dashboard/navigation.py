@@ -25,7 +25,10 @@ NAVIGATION = (
         "",
         (
             Link("Overview", "/", "overview", "o"),
+            Link("Add", "/add", "add", "n", role="admin"),
             Link("Jobs", "/jobs", "jobs", "j"),
+            Link("Executions", "/executions", "executions", "e"),
+            Link("Dead letters", "/dead-letters", "dead-letters", "d"),
         ),
     ),
     Group(
@@ -40,3 +43,8 @@ NAVIGATION = (
         ),
     ),
 )
+
+
+def has_page(path: str) -> bool:
+    """Return whether the menu has an entry for a path."""
+    return any(link.path == path for group in NAVIGATION for link in group.links)

@@ -15,8 +15,9 @@ from starlette.types import Scope
 from floodmark.api.access import Recent, access_of
 from floodmark.api.addresses import is_private, prefix_of, route_path
 from floodmark.api.live import Kind
-from floodmark.api.problems import KINDS, HttpError, status_of
+from floodmark.api.problems import HttpError, http_status_of
 from floodmark.errors import FloodmarkError
+from floodmark.model.problems import KINDS
 from floodmark.model.tokens import Role, is_enough
 from floodmark.security.masking import mask_text
 
@@ -190,7 +191,7 @@ def sign_in_form(request: Request, to: str, problem: str = "", hint: str = "", *
 
 
 async def _error_page(request: Request, error: FloodmarkError) -> Response:
-    status = status_of(error)
+    status = http_status_of(error)
     title = KINDS.get(status, ("", "The request was refused"))[1]
     values = {"status": status, "title": title, "detail": mask_text(str(error)), "hint": mask_text(error.hint)}
     try:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -12,12 +12,14 @@ from markupsafe import Markup, escape
 
 from floodmark.model.durations import format_duration
 from floodmark.model.job import NEVER
+from floodmark.triggers.parsing import words_of
 from floodmark.version import __version__
 
 from . import charts
 from .assets import asset_name
 from .csrf import csrf_field
-from .navigation import NAVIGATION
+from .navigation import NAVIGATION, has_page
+from .view import zone_named
 
 _LONGEST_TEXT = 20_000
 _SIZES = ("B", "KB", "MB", "GB", "TB")
@@ -35,7 +37,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
-    made.globals |= {"navigation": NAVIGATION}
+    made.globals |= {"navigation": NAVIGATION, "has_page": has_page, "words_of": words_of, "zone_named": zone_named}
     made.filters |= {
         "time": format_time,
         "countdown": format_countdown,
@@ -45,6 +47,9 @@ def environment() -> Environment:
         "size": format_size,
         "json": format_json,
         "cut": cut,
+        "plain": format_plain,
+        "pair": lambda value: (value, value),
+        "segment": lambda text: quote(str(text), safe=""),
         "weblink": web_link,
     }
     return made
@@ -124,6 +129,11 @@ def format_size(value: float | None) -> str:
 def format_json(value: Any) -> str:
     """Return a value as indented JSON, cut after some thousand characters."""
     return cut(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), _LONGEST_TEXT)
+
+
+def format_plain(value: Any) -> str:
+    """Return a value on one line: texts as they are, everything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def cut(text: Any, most: int = 200) -> str:

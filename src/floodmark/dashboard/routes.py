@@ -15,11 +15,33 @@ from floodmark.errors import NotFound
 from . import actions, signing_in
 from .assets import serve_asset
 from .page import DashboardPage, answer_page, route_of
-from .pages import accounts, audit, docs, jobs, migration, overview, tokens, triggers
+from .pages import (
+    accounts,
+    add,
+    audit,
+    dead_letters,
+    docs,
+    executions,
+    find,
+    job,
+    job_edit,
+    jobs,
+    migration,
+    overview,
+    tokens,
+    triggers,
+)
 
 PAGES: tuple[DashboardPage, ...] = (
     *overview.PAGES,
+    *add.PAGES,
+    # Before `job`, whose path has a place for any name.
     *jobs.PAGES,
+    *job_edit.PAGES,
+    *job.PAGES,
+    *executions.PAGES,
+    *dead_letters.PAGES,
+    *find.PAGES,
     # Administration
     *accounts.PAGES,
     *triggers.PAGES,

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -20,9 +21,11 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
     count: int
     example: Annotated[str, Meta(description="The newest error in full.")]
     newest: Annotated[datetime, Meta(description="When the newest of them failed.")]
+    oldest: Annotated[datetime, Meta(description="When the oldest of them failed.")]
     jobs: Annotated[tuple[str, ...], Meta(description="Up to ten of the affected jobs.")]
 
 
+@lru_cache(maxsize=20_000)
 def fingerprint(error: str | None) -> str:
     """Return the first line of an error without its variable parts: "user … not found after # s"."""
     first = (error or "").strip().partition("\n")[0][:300]

@@ -90,6 +90,9 @@ class Execution(Struct, frozen=True, kw_only=True):
     rescues: Annotated[int, Meta(description="How often it was taken back from a worker that stopped responding.")] = 0
     coalesced: Annotated[int, Meta(description="Number of other instants that were merged into it.")] = 0
     trigger: Annotated[str, Meta(description="What started it: schedule, manual, webhook, ...")] = "schedule"
+    params: Annotated[Mapping[str, Any] | None, Meta(description="Params of this run only, over those of the job.")] = (
+        None
+    )
     reason: Annotated[str | None, Meta(description="Why it waits, was skipped or was cancelled.")] = None
     hold: Annotated[Hold | None, Meta(description="What it waits for, other than a time.")] = None
     not_before: Annotated[datetime | None, Meta(description="When its wait ends, if it waits for a time.")] = None
@@ -107,7 +110,28 @@ class Execution(Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     error_details: Annotated[Any, Meta(description="Every failed attempt.")] = None
     result: Any = None
+    traceparent: Annotated[
+        str | None, Meta(description="Its trace context, as in the header `traceparent`; null if it is not traced.")
+    ] = None
     created_at: datetime | None = None
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of its trace, if it is traced."""
+        parts = (self.traceparent or "").split("-")
+        return parts[1] if len(parts) == 4 else None
+
+
+class ExecutionMark(Struct, frozen=True, kw_only=True):
+    """An execution in a chart: how it ended, how long it took, and what it found."""
+
+    execution_id: str
+    job_id: str
+    scheduled_for: Annotated[datetime, Meta(description="The instant that was due, not the time at which it ran.")]
+    state: State
+    duration_seconds: float | None
+    items_new: int
+    items_changed: int
 
 
 class Statistics(Struct, frozen=True, kw_only=True):

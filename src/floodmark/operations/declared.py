@@ -11,6 +11,7 @@ from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
+from .previews import PreviewOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -21,6 +22,7 @@ from .triggers import TriggerOperations
 class Operations(
     JobOperations,
     BulkOperations,
+    PreviewOperations,
     ExecutionOperations,
     StreamOperations,
     ReportOperations,

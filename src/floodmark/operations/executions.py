@@ -8,14 +8,17 @@ from msgspec import Meta, Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.model.dead_letters import DeadLetterGroup
-from floodmark.model.execution import Execution, State, Statistics
+from floodmark.model.execution import Execution, ExecutionMark, State, Statistics
 from floodmark.model.page import Page
 
 from .declaration import WHOLE_LIST, Body, Each, Envelope, Fields, Path, Query, get, post
-from .words import Cursor, Label, Limit, Name
+from .words import Cursor, Label, Limit, Name, Text
 
 _EXECUTIONS, _LETTERS = "Executions", "Dead letters"
 _COUNT = Envelope("CountOut", "A number of executions.", "count")
+
+# The largest number of jobs whose latest executions are listed at once.
+MOST_JOBS = 100
 
 ExecutionId = Annotated[Label, Path("The id of an execution, or the beginning of one.")]
 OfJob = Annotated[Name | None, Query("Only of this job, by name or id; it may have been deleted.")]
@@ -102,6 +105,24 @@ class ExecutionOperations:
     ) -> list[Execution]:
         """List recent executions. Created or dead within the last hours, or still unfinished; newest first."""
 
+    @get("/executions/latest", tag=_EXECUTIONS, envelope=WHOLE_LIST)
+    async def latest_executions(
+        self,
+        jobs: Annotated[
+            Sequence[str],
+            Query(
+                "The ids of jobs; can be repeated.",
+                name="job",
+                type=list[Annotated[str, Meta(min_length=1, max_length=36)]],
+                send=list,
+                min_length=1,
+                max_length=MOST_JOBS,
+            ),
+        ],
+        count: Annotated[int, Query("How many of each job.", ge=1, le=200)] = 10,
+    ) -> list[ExecutionMark]:
+        """List the latest executions of several jobs, in short. Up to `count` of each job, latest first."""
+
     @post(
         "/executions/cleanup",
         role="admin",
@@ -147,6 +168,9 @@ class DeadLetterOperations:
         self,
         *,
         job: Annotated[Name | None, Query("Only of this job, by name or id.")] = None,
+        group: Annotated[
+            Text | None, Query("Only of one error, by its fingerprint; among the newest 10,000 of the list.")
+        ] = None,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Execution]:

@@ -87,6 +87,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     source: Annotated[Name | None, Query("The kind of source.", name="kind", examples=["telegram"])] = None
+    target: Annotated[Text | None, Query("The target, exactly.", examples=["@example_news"])] = None
     domain: Annotated[Name | None, Query("The domain, exactly.")] = None
     domain_config_id: Annotated[Name | None, Query("Your id, exactly.")] = None
     tag: Annotated[Name | None, Query("One of its tags.", examples=["news"])] = None

@@ -14,6 +14,8 @@ from .backoff import backoff
 
 _HOPELESS = (Permanent, Gone, AccountLost, InvalidInput)
 _TRACEBACK_CHARACTERS = 4000
+# An error may repeat a whole page; lists of executions contain the errors.
+_ERROR_CHARACTERS = 10_000
 
 
 class Retries:
@@ -35,8 +37,10 @@ class Retries:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line for people, without secrets; errors of other packages with their type."""
-    return mask_text(_format_error(error))
+    """Return a text for people, without secrets; errors of other packages with their type."""
+    text = _format_error(error)
+    left = len(text) - _ERROR_CHARACTERS
+    return mask_text(text if left <= 0 else f"{text[:_ERROR_CHARACTERS]}... ({left:,} more characters)")
 
 
 def _format_error(error: BaseException) -> str:

@@ -1,14 +1,18 @@
-"""The form of `floodmark add SOURCE TARGET`: how a source describes its target and its options to the command line."""
+"""The form of a new job: how a source describes its target and its options to the command line and the dashboard."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from floodmark.model.accounts import AccountRow
+from floodmark.model.previews import SourcePreview
 from floodmark.model.spec import JobSpec
+from floodmark.process.entry_points import find_extensions, load_extension
 
 if TYPE_CHECKING:
+    from floodmark.outbound.client import Http
     from floodmark.settings import Settings
 
 # The group of entry points. Each has the name of a source and names its `JobForm`.
@@ -56,6 +60,14 @@ class TargetListing(Struct, frozen=True, kw_only=True):
     find: Callable[[Any, str], Awaitable[Sequence[FoundTarget]]]
 
 
+class PreviewTools(Struct, frozen=True, kw_only=True):
+    """What a preview may use: guarded HTTP, the settings and the present time."""
+
+    http: "Http"
+    settings: "Settings"
+    now: datetime
+
+
 class JobForm(Struct, frozen=True, kw_only=True):
     """The form of `floodmark add SOURCE TARGET`: the help text, the target and the options of one source.
 
@@ -67,6 +79,10 @@ class JobForm(Struct, frozen=True, kw_only=True):
 
     `find_missing(spec, settings, accounts)` returns what must still be set up before the new job can run, with the next
     step, or None. The job is added anyway. `listing` is an option that adds many targets.
+
+    `fit(text)` returns how well a text fits as a target: from 0, it cannot be one, to 1, it cannot be anything else.
+    `collects` says in one sentence what is collected. `preview(spec, tools)` looks at the target of a new job and
+    returns what would be collected; it stores nothing, and an error that it raises is shown as its result.
     """
 
     help: str
@@ -76,5 +92,34 @@ class JobForm(Struct, frozen=True, kw_only=True):
     uses_account: bool = False
     complete: "Callable[[JobSpec, Settings], JobSpec] | None" = None
     second_job_needs: str = "a --name"
+    fit: Callable[[str], float] | None = None
+    collects: str = "What the source yields."
+    preview: "Callable[[JobSpec, PreviewTools], Awaitable[SourcePreview]] | None" = None
     find_missing: "Callable[[JobSpec, Settings, Sequence[AccountRow]], str | None] | None" = None
     listing: TargetListing | None = None
+
+
+_OTHER_FORM = JobForm(
+    help="""Collect from your own source or the source of a package; on demand if no schedule is given.
+
+    floodmark add folder inbox --every 1m --app myapp:app
+    """
+)
+
+
+def find_form(source: str, show: Callable[[str], str] = str) -> JobForm:
+    """Return the form of a source; a general one if it has none or its package is broken.
+
+    `show` prepares the error of a broken package for the help text.
+    """
+    try:
+        form: JobForm = load_extension(FORMS, source)
+    except Exception as error:  # noqa: BLE001 - another package is broken: its help says so, and the others work
+        is_missing = source not in find_extensions(FORMS)
+        return _OTHER_FORM if is_missing else JobForm(help=f"Its options are unknown: {show(str(error))}")
+    return form
+
+
+def find_forms() -> dict[str, JobForm]:
+    """Return the form of every source that has one, by the name of the source."""
+    return {source: find_form(source) for source in sorted(find_extensions(FORMS))}

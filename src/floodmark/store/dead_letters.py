@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
+from sqlalchemy import RowMapping, Select, bindparam, exists, func, literal, or_, select, tuple_, update
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
@@ -23,25 +23,42 @@ MOST_SHOWN = 500
 _JOBS_NAMED = 10
 
 _e = job_executions.c
+# What a group needs: not the details, which are long. Errors may be long too.
+_ERROR_SHOWN = 2000
+_BRIEF = (
+    _e.execution_id,
+    _e.job_name,
+    _e.completed_at,
+    func.substr(_e.error_message, 1, _ERROR_SHOWN).label("error"),
+)
 
 
 class DeadLetters(Repository):
     """Lists, retries and drops dead letters."""
 
     async def page(
-        self, job: str | None = None, before: Sequence[Any] | None = None, limit: int = 50
+        self,
+        job: str | None = None,
+        before: Sequence[Any] | None = None,
+        limit: int = 50,
+        *,
+        group: str | None = None,
     ) -> list[Execution]:
         """Return dead letters, newest first. The next page is `before` the `completed_at` and the id of the last."""
-        query = _dead(job)
+        query, limit = _dead(job), bound_limit(limit, MOST_SHOWN)
         if before is not None:
             query = query.where(tuple_(_e.completed_at, _e.execution_id) < tuple_(*before))
-        return await read_executions(self._database, query.limit(bound_limit(limit, MOST_SHOWN)))
+        if group is not None:
+            rows = await self._database.fetch(query.with_only_columns(*_BRIEF).limit(MOST_AT_ONCE))
+            ids = [row["execution_id"] for row in rows if fingerprint(row["error"]) == group]
+            query = query.where(_e.execution_id.in_(ids[:limit]))
+        return await read_executions(self._database, query.limit(limit))
 
     async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
         """Return the newest letters grouped by error, most frequent first."""
-        by_error: dict[str, list[Execution]] = {}
-        for letter in await read_executions(self._database, _dead(job).limit(MOST_AT_ONCE)):
-            by_error.setdefault(fingerprint(letter.error_message), []).append(letter)
+        by_error: dict[str, list[RowMapping]] = {}
+        for letter in await self._database.fetch(_dead(job).with_only_columns(*_BRIEF).limit(MOST_AT_ONCE)):
+            by_error.setdefault(fingerprint(letter["error"]), []).append(letter)
         return sorted((_group(*entry) for entry in by_error.items()), key=lambda group: -group.count)
 
     async def retry(
@@ -130,7 +147,9 @@ _THIS = update(job_executions).where(_e.execution_id == bindparam("letter"))
 
 
 def _dead(job: str | None) -> Select[Any]:
-    query = SELECT_EXECUTION.where(_e.state == State.DEAD).order_by(_e.completed_at.desc(), _e.execution_id.desc())
+    # Literally, so that SQLite uses the partial index.
+    is_dead = _e.state == literal(State.DEAD, literal_execute=True)
+    query = SELECT_EXECUTION.where(is_dead).order_by(_e.completed_at.desc(), _e.execution_id.desc())
     return query if job is None else query.where(or_(_e.job_id == job, _e.job_name == job))
 
 
@@ -145,13 +164,13 @@ def _details(letter: RowMapping) -> list[Any]:
     return [*before, {**entry, "details": None}]
 
 
-def _group(error: str, letters: Sequence[Execution]) -> DeadLetterGroup:
-    newest = letters[0]
-    assert newest.completed_at is not None
+def _group(error: str, letters: Sequence[RowMapping]) -> DeadLetterGroup:
+    newest, oldest = letters[0], letters[-1]
     return DeadLetterGroup(
         fingerprint=error,
         count=len(letters),
-        example=newest.error_message or "",
-        newest=newest.completed_at,
-        jobs=tuple(dict.fromkeys(letter.job_name for letter in letters))[:_JOBS_NAMED],
+        example=newest["error"] or "",
+        newest=newest["completed_at"],
+        oldest=oldest["completed_at"],
+        jobs=tuple(dict.fromkeys(letter["job_name"] for letter in letters))[:_JOBS_NAMED],
     )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, func, or_, select
+from sqlalchemy import CompoundSelect, Select, and_, case, delete, func, literal, or_, select, union_all
 
 from floodmark.errors import InvalidInput, NotFound
-from floodmark.model.execution import ENDED, Execution, State
+from floodmark.model.execution import ACTIVE, ENDED, Execution, ExecutionMark, State
 from floodmark.model.ids import floor_id
 
 from .async_engine import AsyncConnection
@@ -21,6 +21,8 @@ from .tables import job_executions, jobs
 MOST_SHOWN = 1000
 # Rows deleted in one transaction: enough to be fast, few enough not to block others.
 _DELETED_AT_ONCE = 5000
+# The newest executions, in which the name of a deleted job is searched.
+_NAMES_SEARCHED = 100_000
 # The most executions listed for an ambiguous id.
 _NAMED = 5
 
@@ -61,6 +63,15 @@ class ExecutionHistory(Repository):
     async def get_executions_by_schedule(self, schedule_id: str, limit: int = 100) -> list[Execution]:
         """Return the executions of a job (by id or name), latest instant first; also of a deleted job."""
         return await self.page(schedule_id, limit=limit)
+
+    async def latest(self, job_ids: Sequence[str], count: int) -> list[ExecutionMark]:
+        """Return the latest executions of each of several jobs, latest first."""
+        columns = [_e[name] for name in ExecutionMark.__struct_fields__]
+        # One query per job in one statement: each reads only the end of an index, on both databases.
+        parts = [of_job(select(*columns), job_id).limit(count).subquery() for job_id in dict.fromkeys(job_ids)]
+        found = await self._database.fetch(select(union_all(*(select(part) for part in parts)).subquery()))
+        marks = [ExecutionMark(**{**row, "state": State(row["state"])}) for row in found]
+        return sorted(marks, key=lambda mark: mark.scheduled_for, reverse=True)
 
     async def get_execution_statistics(self, days: float, job: str | None = None) -> dict[str, Any]:
         """Return statistics of the last `days`, of all jobs or of one (by id or name).
@@ -105,7 +116,11 @@ class ExecutionHistory(Repository):
         query = SELECT_EXECUTION if states is None else SELECT_EXECUTION.where(_e.state.in_(states))
         last: datetime | None = None
         async with self._database.reading() as connection:
-            if job is None:
+            if job is None and states is not None:
+                # The ids first: those of a state may have to be sorted, and rows are long.
+                ids = select(_newest_in(states, before, limit).subquery())
+                query = _newest(SELECT_EXECUTION.where(_e.execution_id.in_(ids)), limit)
+            elif job is None:
                 query = _newest(query, limit)
             else:
                 last = None if before is None else await _instant(connection, before)
@@ -140,6 +155,21 @@ def _newest(query: Select[Any], limit: int) -> Select[Any]:
     return query.order_by(_e.execution_id.desc()).limit(bound_limit(limit, MOST_SHOWN))
 
 
+def _newest_in(states: Sequence[State], before: str | None, limit: int) -> CompoundSelect[Any]:
+    """Return a query for the newest ids in some states.
+
+    One part per state, with the state written out, so that both databases use the partial index of the state.
+    """
+    parts = []
+    for state in dict.fromkeys(states):
+        ids = select(_e.execution_id).where(_e.state == literal(state, literal_execute=True))
+        ids = ids if before is None else ids.where(_e.execution_id < before)
+        # Unfinished ones are few and sorted here: in the order of the primary key all others would be read first.
+        order = _e.execution_id + literal("") if state in ACTIVE else _e.execution_id
+        parts.append(select(ids.order_by(order.desc()).limit(bound_limit(limit, MOST_SHOWN)).subquery()))
+    return union_all(*parts)
+
+
 def _statistics() -> Select[Any]:
     finished = _e.state.in_((State.DONE, State.DEAD))
     return select(
@@ -161,9 +191,14 @@ async def _instant(connection: AsyncConnection, execution_id: str) -> datetime |
 
 async def _job_id(connection: AsyncConnection, text: str) -> str:
     """Return the id of a job by its name, also of a deleted job; an unknown name counts as an id."""
-    named = (await connection.execute(select(jobs.c.job_id).where(jobs.c.name == text))).scalar()
-    if named is None:
-        # Rare, and the newest executions are read first.
-        deleted = select(_e.job_id).where(_e.job_name == text).order_by(_e.execution_id.desc()).limit(1)
-        named = (await connection.execute(deleted)).scalar()
-    return text if named is None else str(named)
+    best = case((jobs.c.name == text, 0), else_=1)
+    there = select(jobs.c.job_id).where(or_(jobs.c.name == text, jobs.c.job_id == text)).order_by(best).limit(1)
+    deleted = select(_e.job_id).where(_e.job_id == text).limit(1)
+    newest = select(_e.job_id, _e.job_name).order_by(_e.execution_id.desc()).limit(_NAMES_SEARCHED).subquery()
+    # No index has the names of deleted jobs, so only the newest executions are searched for them.
+    named = select(newest.c.job_id).where(newest.c.job_name == text).limit(1)
+    for query in (there, deleted, named):
+        found = (await connection.execute(query)).scalar()
+        if found is not None:
+            return str(found)
+    return text

@@ -180,6 +180,7 @@ class Jobs(Repository):
         self,
         *,
         source: str | None = None,
+        target: str | None = None,
         domain: str | None = None,
         domain_config_id: str | None = None,
         tag: str | None = None,
@@ -199,6 +200,7 @@ class Jobs(Repository):
         """
         equal = {
             "source": source,
+            "target": target,
             "domain": domain,
             "domain_config_id": domain_config_id,
             "priority": priority,

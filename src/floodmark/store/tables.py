@@ -186,6 +186,12 @@ partial_index("ix_job_executions_queued", "state = 'queued'", job_executions.c.q
 partial_index("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
 partial_index("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
 partial_index("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
+# To list them by state; nearly all others are done, and are listed by the primary key.
+partial_index(
+    "ix_job_executions_exceptional",
+    "state = 'dead' OR state = 'cancelled' OR state = 'skipped'",
+    job_executions.c.execution_id,
+)
 partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
 partial_index(
     "ix_job_executions_held",

@@ -62,13 +62,13 @@ def _time_config(word: str, text: str) -> dict[str, Any]:
     if word == "hourly":
         minute = text.removeprefix(":")
         if not minute.isdecimal():
-            raise InvalidInput(f"hourly {text!r} is not a minute", hint="For example --hourly 15")
+            raise InvalidInput(f"hourly {text!r} is not a minute", hint="for example 15")
         return {"minute": int(minute)}
     *before, clock = text.split() or [""]
     found = _CLOCK.fullmatch(clock)
     example = {"daily": "02:00", "weekly": "'monday 02:00'", "monthly": "'1 02:00'"}[word]
     if found is None or len(before) != (word != "daily"):
-        raise InvalidInput(f"{word} {text!r} is not a time", hint=f"For example --{word} {example}")
+        raise InvalidInput(f"{word} {text!r} is not a time", hint=f"for example {example}")
     config: dict[str, Any] = {"hour": int(found[1]), "minute": int(found[2])}
     if before:
         config["day"] = int(before[0]) if word == "monthly" and before[0].isdecimal() else before[0].lower()
@@ -116,5 +116,5 @@ def priority_of(value: Priority | str | int) -> Priority:
     text = str(int(value)) if isinstance(value, int) else value.lower()
     found = names.get(text) or next((p for p in Priority if str(p.value) == text), None)
     if found is None:
-        raise InvalidInput(f"{value!r} is not a priority", hint="Use high, normal or low (or 1, 2, 3)")
+        raise InvalidInput(f"{value!r} is not a priority", hint="use high, normal or low (or 1, 2, 3)")
     return found

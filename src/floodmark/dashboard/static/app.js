@@ -45,6 +45,16 @@ function rememberZone() {
   return !known;
 }
 
+// The first page that a browser opens does not know its zone yet.
+function useZone() {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  for (const field of document.querySelectorAll("input[data-zone]")) {
+    if (field.value !== field.defaultValue) continue;
+    field.value = zone;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
+
 /* ---- Live regions ------------------------------------------------------------------------------------------ */
 
 let feed = null, timer = null, isRefreshing = false;
@@ -176,6 +186,7 @@ async function askFirst(text) {
 function addField(form, name, value) {
   const field = document.createElement("input");
   Object.assign(field, { type: "hidden", name, value });
+  field.dataset.added = "";
   form.append(field);
 }
 
@@ -196,6 +207,8 @@ document.addEventListener("submit", async (event) => {
 // A page that comes back from the cache of the browser has its buttons again.
 window.addEventListener("pageshow", (event) => {
   for (const button of document.querySelectorAll("button:disabled")) button.disabled = false;
+  // The next action asks again.
+  for (const field of document.querySelectorAll("input[data-added]")) field.remove();
   if (event.persisted) refresh();
 });
 
@@ -214,20 +227,49 @@ function countChosen() {
   for (const bar of document.querySelectorAll(".bulk[data-needs]")) bar.hidden = count === 0;
 }
 
-// A part of a form that depends on what was typed: the server renders it.
-let previewTimer = null;
+// A part of a form that depends on what was typed: the server renders it. `data-preview` is where to ask, `data-target`
+// the id of the part, and `data-on="change"` waits until the field is left, or something was pasted.
+let previewTimer = null, previewing = null;
 document.addEventListener("input", (event) => {
-  const form = event.target.closest("form[data-preview]");
-  if (!form) return;
-  clearTimeout(previewTimer);
-  previewTimer = setTimeout(async () => {
-    const body = new URLSearchParams(new FormData(form));
-    const answer = await fetch(form.dataset.preview, { method: "POST", body, headers: { "X-Floodmark-Live": "1" } });
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const target = document.getElementById("preview"), next = fresh.getElementById("preview");
-    if (target && next) target.replaceWith(document.importNode(next, true));
-  }, 350);
+  const part = event.target.closest("[data-preview]");
+  if (!part) return;
+  const isPasted = event.inputType === "insertFromPaste";
+  if (part.dataset.on !== "change" || isPasted) preview(part, isPasted ? 0 : 350);
 });
+document.addEventListener("change", (event) => {
+  const part = event.target.closest("[data-preview]");
+  if (part && part.dataset.on === "change") preview(part, 0);
+});
+
+function preview(part, delay) {
+  clearTimeout(previewTimer);
+  previewTimer = setTimeout(() => showPreview(part, part.closest("form")), delay);
+}
+
+async function showPreview(part, form) {
+  const id = part.dataset.target || "preview", body = new URLSearchParams(new FormData(form));
+  if (previewing) previewing.abort();
+  const asking = previewing = new AbortController();
+  const target = document.getElementById(id);
+  if (target) target.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch(part.dataset.preview, { method: "POST", body, headers: { "X-Floodmark-Live": "1" }, signal: asking.signal });
+    swap(id, new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch (error) {
+    if (error.name !== "AbortError" && target) target.removeAttribute("aria-busy"); // What is shown stays; the button still works.
+  }
+}
+
+function swap(id, fresh) {
+  const target = document.getElementById(id), next = fresh.getElementById(id);
+  if (!target || !next) return;
+  const opened = [...target.querySelectorAll("details[open][id]")].map((one) => one.id);
+  const focused = target.contains(document.activeElement) ? document.activeElement.id : "";
+  target.replaceWith(document.importNode(next, true));
+  for (const one of opened) { const element = document.getElementById(one); if (element) element.open = true; }
+  if (focused) { const element = document.getElementById(focused); if (element) element.focus({ preventScroll: true }); }
+  tellTimes();
+}
 
 // A search within the page: what does not have all words is hidden.
 document.addEventListener("input", (event) => {
@@ -298,7 +340,7 @@ document.addEventListener("visibilitychange", () => {
 });
 
 readClock(document.body);
-if (rememberZone()) refresh();
+if (rememberZone()) { useZone(); refresh(); }
 tellTimes();
 countChosen();
 listen();

@@ -7,7 +7,7 @@ from typing import Any
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict
 from floodmark.model.dead_letters import DeadLetterGroup
-from floodmark.model.execution import Execution, State
+from floodmark.model.execution import Execution, ExecutionMark, State
 from floodmark.model.page import Page, key_of, last_key, page_of
 from floodmark.operations.executions import DeadLetterOperations, ExecutionOperations, Letters, LogEntry, Logs
 
@@ -33,6 +33,9 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 
     async def recent_executions(self, hours: float = 24, limit: int = 100) -> list[Execution]:
         return await self.store.executions.get_recent_executions(hours, limit)
+
+    async def latest_executions(self, jobs: Sequence[str], count: int = 10) -> list[ExecutionMark]:
+        return await self.store.executions.latest(jobs, count)
 
     async def cleanup_old_executions(self, days: float = 90) -> int:
         deleted = await self.store.executions.cleanup_old_executions(days)
@@ -84,9 +87,11 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 class DeadLetterHandlers(DeadLetterOperations, Handlers):
     """Dead letters in the store."""
 
-    async def letters(self, *, job: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[Execution]:
+    async def letters(
+        self, *, job: str | None = None, group: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Execution]:
         before = key_of("letters", cursor, datetime, str)
-        rows = await self.store.dead_letters.page(await self.find_job_id(job), before, limit + 1)
+        rows = await self.store.dead_letters.page(await self.find_job_id(job), before, limit + 1, group=group)
         return page_of(rows, limit, "letters", lambda row: [row.completed_at, row.execution_id])
 
     async def letter_groups(self, job: str | None = None) -> list[DeadLetterGroup]:

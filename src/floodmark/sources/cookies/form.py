@@ -9,7 +9,7 @@ from floodmark.model.spec import JobSpec
 from floodmark.sources.form import JobForm, ParamOption
 
 from .browser import BrowserMissing, require_browser
-from .params import complete_spec
+from .params import complete_spec, fit_of
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
@@ -39,6 +39,8 @@ FORM = JobForm(
     target_help="example.com, or example.com:8443.",
     complete=_complete,
     find_missing=_find_missing,
+    fit=fit_of,
+    collects="A report of the cookies before consent, after accepting and after rejecting, with evidence.",
     options=(
         ParamOption("allow_deep_scan", "Follow links.", kind=bool, flags="--deep"),
         ParamOption(

@@ -1,7 +1,8 @@
 """The form of `floodmark add feed`."""
 
 from floodmark.sources.form import JobForm
-from floodmark.sources.web.form import NEEDS, complete
+from floodmark.sources.web.form import NEEDS, complete, preview
+from floodmark.sources.web.targets import is_feed_url, is_url
 
 FORM = JobForm(
     help="""Collect the entries of a feed; on demand if no schedule is given.
@@ -12,4 +13,7 @@ FORM = JobForm(
     target_help="URL of an RSS, Atom or JSON feed.",
     complete=complete,
     second_job_needs=NEEDS,
+    fit=lambda text: 0.6 if is_feed_url(text) else 0.3 if is_url(text) else 0.0,
+    collects="Every entry of the feed, and entries that were changed later.",
+    preview=preview,
 )

@@ -7,7 +7,7 @@ from floodmark.model.accounts import AccountRow, JoinedChannel
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import FoundTarget, JobForm, ParamOption, TargetListing
 
-from .targets import complete_job, default_schedule
+from .targets import complete_job, default_schedule, fit_of
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
@@ -58,6 +58,8 @@ FORM = JobForm(
         extra_help="With --dialogs: also groups.",
         find=_find_joined,
     ),
+    fit=fit_of,
+    collects="The newest 1000 posts at first, then every new post; edits and deletions with the option revisit.",
     options=(
         ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),

@@ -66,6 +66,14 @@ def normalise_target(text: str) -> str:
     return _parse_name(given.removeprefix("@"), given)
 
 
+def fit_of(text: str) -> float:
+    """Return how well a text fits as a channel: nothing else is written as `@name` or as a link to Telegram."""
+    given = text.strip()
+    if given.startswith(("@", "tg:")) or _LINK.fullmatch(given):
+        return 1.0
+    return 0.9 if _MARKED.fullmatch(given) else 0.2 if _NUMBER.fullmatch(given) else 0.0
+
+
 def default_schedule(settings: "Settings") -> When:
     """Return the schedule of a channel that is added without one."""
     every = settings.parser_scheduler_interval_sec

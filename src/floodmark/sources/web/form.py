@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from floodmark.model.previews import SourcePreview
 from floodmark.model.spec import JobSpec
-from floodmark.sources.form import JobForm, ParamOption
+from floodmark.sources.form import JobForm, ParamOption, PreviewTools
 
-from .targets import complete_spec
+from .targets import complete_spec, is_url
 
 if TYPE_CHECKING:
     from floodmark.settings import Settings
@@ -18,6 +19,13 @@ def complete(spec: JobSpec, settings: "Settings") -> JobSpec:
     return complete_spec(spec)
 
 
+async def preview(spec: JobSpec, tools: PreviewTools) -> SourcePreview:
+    """Fetch the start page or the feed once, and return what would be collected."""
+    from .target_preview import preview_target  # noqa: PLC0415 - loads the parsers; the command line needs none
+
+    return await preview_target(spec, tools)
+
+
 FORM = JobForm(
     help="""Collect the new, changed and deleted pages of a site; on demand if no schedule is given.
 
@@ -27,6 +35,9 @@ FORM = JobForm(
     target_help="Start URL, as in https://example.com/news.",
     complete=complete,
     second_job_needs=NEEDS,
+    fit=lambda text: 0.5 if is_url(text) else 0.0,
+    collects="Every page of the site that is new, changed or deleted since the last run.",
+    preview=preview,
     options=(
         ParamOption(
             "include",

@@ -1,5 +1,6 @@
 """Jobs whose targets are URLs: sites and feeds."""
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,6 +15,25 @@ from .urls import parse_start_url
 if TYPE_CHECKING:
     from floodmark.extensions.services import Services
     from floodmark.settings import Settings
+
+
+# What people type for a site: with a scheme, or a name with a dot; with a port and a path, if they want.
+_TYPED = re.compile(r"https?://\S+|[\w-]+(?:\.[\w-]+)*\.[a-z][\w-]*(?::\d+)?(?:[/?]\S*)?", re.IGNORECASE)
+# The end of a path that is nearly always a feed: /feed, /rss.xml, /atom/news, /feeds/all.atom.xml, /index.xml.
+_FEED = re.compile(
+    r"(?:/\S*)?(?:[/.](?:rss|atom|feeds?)(?:[/.]\w+)*|\.(?:xml|rdf)|feed\.json)/?(?:\?\S*)?", re.IGNORECASE
+)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text looks like the address of a site or a page."""
+    return _TYPED.fullmatch(text.strip()) is not None
+
+
+def is_feed_url(text: str) -> bool:
+    """Return whether a text looks like the address of a feed."""
+    _, slash, path = text.strip().rpartition("://")[2].partition("/")
+    return is_url(text) and _FEED.fullmatch(f"{slash}{path}") is not None
 
 
 class UrlSource:

@@ -1,7 +1,7 @@
 """The timeline of a job, from its executions, its events and the audit log. Pure."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
 from typing import Any, Literal
 
@@ -9,17 +9,18 @@ import msgspec
 from msgspec import Struct
 
 from floodmark.model.audit import AuditRow
+from floodmark.model.counts import list_counts
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Execution, State
 from floodmark.store.port import Event
-
-from .output import list_counts
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 # Events of one batch have nearly the same time.
 _ONE_BATCH = timedelta(milliseconds=20)
 _ONE_MOMENT = timedelta(milliseconds=500)
+# Start and duration of an attempt come from two clocks.
+_ROUNDING_SECONDS = 0.5
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
@@ -37,12 +38,15 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
         return self.at, self.event, self.execution_id
 
 
-def timeline_of(execution: Execution) -> list[TimelineEntry]:
-    """Return the entries of an execution: fired, started, failed, waiting, ended."""
-    return sorted(_entries(execution), key=lambda entry: entry.at)
+def timeline_of(execution: Execution, zone: tzinfo | None = None) -> list[TimelineEntry]:
+    """Return the entries of an execution: fired, started, failed, waiting, ended.
+
+    Times within texts are in `zone`; by default in that of this machine.
+    """
+    return sorted(_entries(execution, zone), key=lambda entry: entry.at)
 
 
-def _entries(e: Execution) -> Iterator[TimelineEntry]:
+def _entries(e: Execution, zone: tzinfo | None) -> Iterator[TimelineEntry]:
     created = e.created_at or e.scheduled_for
 
     def entry(at: datetime, level: Level, event: str, text: str) -> TimelineEntry:
@@ -53,7 +57,7 @@ def _entries(e: Execution) -> Iterator[TimelineEntry]:
         level: Level = "debug" if (e.reason or "").startswith("overlap") else "warning"
         yield entry(created, level, "skipped", e.reason or "")
         return
-    for_when = f"for {e.scheduled_for.astimezone():%Y-%m-%d %H:%M:%S}"
+    for_when = f"for {e.scheduled_for.astimezone(zone):%Y-%m-%d %H:%M:%S}"
     more = f", {e.coalesced} more instants combined" if e.coalesced else ""
     yield entry(created, "debug", "fired", f"by {e.trigger}, {for_when}{more}")
     yield from (entry(*failure) for failure in _failures(e, created))
@@ -63,26 +67,52 @@ def _entries(e: Execution) -> Iterator[TimelineEntry]:
         at = e.started_at or created
         yield entry(at, "warning", "rescued", f"{e.rescues} times after its worker stopped responding")
     if e.state is State.WAITING:
-        until = "" if e.not_before is None else f"until {e.not_before.astimezone():%H:%M:%S}"
+        until = "" if e.not_before is None else f"until {e.not_before.astimezone(zone):%H:%M:%S}"
         why = e.reason or (e.hold or "")
         yield entry(_stopped(e, created), "info", "waits", ": ".join(part for part in (until, why) if part))
     if e.completed_at is not None:
         yield entry(e.completed_at, *_end(e))
 
 
-def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
-    """Return the failed attempts without the last one of a dead execution, which its end reports."""
+def is_in_slices(execution: Execution) -> bool:
+    """Return whether it worked longer than since its last start: it was snoozed or retried in between."""
+    started, ended, worked = execution.started_at, execution.completed_at, execution.duration_seconds
+    if started is None or worked is None:
+        return False
+    return ended is None or worked > (ended - started).total_seconds() + _ROUNDING_SECONDS
+
+
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """A failed attempt. The time is not known for attempts of older versions."""
+
+    number: str
+    worker: str
+    error: str
+    at: datetime | None
+    traceback: str
+
+
+def failed_attempts(e: Execution, *, with_last: bool = False) -> list[FailedAttempt]:
+    """Return the failed attempts; without the last one of a dead execution, which its end reports, unless asked."""
     attempts = [one for one in e.error_details if isinstance(one, dict)] if isinstance(e.error_details, list) else []
-    if e.state is State.DEAD and attempts and attempts[-1].get("error") == e.error_message:
+    if not with_last and e.state is State.DEAD and attempts and attempts[-1].get("error") == e.error_message:
         attempts = attempts[:-1]
     return [
-        (
-            _moment(one.get("at")) or created,
-            "warning",
-            "failed",
-            f"attempt {one.get('attempt', '?')} on {one.get('worker', '?')}: {one.get('error', '')}",
+        FailedAttempt(
+            number=str(one.get("attempt", "?")),
+            worker=str(one.get("worker", "?")),
+            error=str(one.get("error", "")),
+            at=_moment(one.get("at")),
+            traceback=str(details.get("traceback", "")) if isinstance(details := one.get("details"), dict) else "",
         )
         for one in attempts
+    ]
+
+
+def _failures(e: Execution, created: datetime) -> list[tuple[datetime, Level, str, str]]:
+    return [
+        (one.at or created, "warning", "failed", f"attempt {one.number} on {one.worker}: {one.error}")
+        for one in failed_attempts(e)
     ]
 
 
