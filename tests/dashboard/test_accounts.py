@@ -114,7 +114,7 @@ async def test_an_account_is_added_with_a_session_tested_parked_and_removed(
 
     await page.get_by_role("button", name="Remove").click()
     await expect(page.locator("#ask")).to_contain_text("Remove the account reader1?")
-    await expect(page.locator("#ask")).to_contain_text("1 jobs name it")
+    await expect(page.locator("#ask")).to_contain_text("1 job names it")
     await page.locator("#ask").get_by_role("button", name="Cancel").click()
     assert (await stored(site).show("reader1")).name == "reader1"
     await page.get_by_role("button", name="Remove").click()

@@ -11,6 +11,7 @@ from rich.text import Text
 from floodmark.errors import InvalidInput
 from floodmark.model.accounts import AccountRow, Added, Person
 from floodmark.model.page import cursor_of, take
+from floodmark.operations.accounts import AccountShown
 
 from .confirmation import confirm
 from .login_options import LoginOptions
@@ -143,18 +144,19 @@ def rm(
     cli = CliContext.of(context)
 
     shown = cli.work(lambda operations: operations.account(name))
-    if not confirm(cli, f"delete the account {_describe(shown.account, shown.jobs)}", dry_run=dry_run, yes=yes):
+    if not confirm(cli, f"delete the account {_describe(shown)}", dry_run=dry_run, yes=yes):
         return
     cli.work(lambda operations: operations.remove_account(name, force=force))
     cli.out.print(f"Deleted {plain(name)}.")
     cli.note("[dim]The session is still valid at Telegram: end it in the app, under Settings, Devices.[/]")
 
 
-def _describe(row: AccountRow, jobs: Sequence[str]) -> str:
+def _describe(shown: AccountShown) -> str:
+    row, count = shown.account, shown.job_count
     phone = f" ({row.phone})" if row.phone else ""
     open_in = f", whose session is open in {row.holder}" if row.holder else ""
-    verb = "uses" if len(jobs) == 1 else "use"
-    used_by = f", which {counted(len(jobs), 'job')} {verb} ({_first_names(jobs)})" if jobs else ""
+    verb = "uses" if count == 1 else "use"
+    used_by = f", which {counted(count, 'job')} {verb} ({_first_names(shown.jobs)})" if count else ""
     return f"{row.name}{phone}{open_in}{used_by}"
 
 

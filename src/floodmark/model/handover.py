@@ -72,7 +72,7 @@ class ShadowStatus(Struct, frozen=True, kw_only=True):
     since: datetime | None
     until: Annotated[datetime | None, Meta(description="How far the recording is.")]
     jobs: Annotated[int, Meta(description="Jobs that belong to the old scheduler.")]
-    fires: Annotated[int, Meta(description="Recorded instants; they are kept for 7 days.")]
+    fires: Annotated[int, Meta(description="Recorded instants, counted up to 100,000; they are kept for 7 days.")]
 
 
 class JobParity(Struct, frozen=True, kw_only=True):

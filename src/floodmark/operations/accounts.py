@@ -64,7 +64,8 @@ class AccountShown(Struct, frozen=True):
     """An account, and the jobs that use it."""
 
     account: AccountRow
-    jobs: Annotated[tuple[str, ...], Meta(description="The jobs that name this account.")]
+    jobs: Annotated[tuple[str, ...], Meta(description="The first 500 jobs that name this account.")]
+    job_count: Annotated[int, Meta(description="The number of jobs that name this account.")] = 0
 
 
 class Tested(Struct, frozen=True, kw_only=True):

@@ -450,7 +450,8 @@ class Settings(BaseModel):
     )
     api_public_url: HttpUrl | None = Field(
         default=None,
-        description="URL at which the internet reaches the API, without /api/v2. Needed for WebSub hubs of feeds.",
+        description="URL at which the internet reaches the API and the dashboard, without /api/v2. Needed for WebSub"
+        " hubs of feeds, and for a proxy with a path prefix that it does not strip or name.",
     )
     api_body_max: Count = Field(default=1_048_576, description="Maximum size of an API request body, in bytes.")
     api_cors_origins: Text | None = Field(

@@ -123,6 +123,9 @@ partial_index("ix_jobs_domain", "domain IS NOT NULL", jobs.c.domain)
 partial_index("ix_jobs_domain_config_id", "domain_config_id IS NOT NULL", jobs.c.domain_config_id)
 partial_index("ix_jobs_trigger_webhook", "trigger_webhook IS NOT NULL", jobs.c.trigger_webhook)
 partial_index("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.trigger_channel)
+partial_index("ix_jobs_account", "account IS NOT NULL", jobs.c.account, jobs.c.name)
+partial_index("ix_jobs_declared", "declared IS NOT NULL", jobs.c.declared)
+partial_index("ix_jobs_old", "scheduler_version <> 2", jobs.c.job_id)
 
 
 job_dependencies = Table(

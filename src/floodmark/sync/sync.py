@@ -93,7 +93,7 @@ class Sync:
     async def status(self) -> SyncStatus:
         """Return the configuration and the result of the last sync."""
         async with self._jobs.reading() as store:
-            count, last = len(await store.known()), _last(await store.last())
+            count, last = await store.count(), _last(await store.last())
         settings = self._settings
         return SyncStatus(
             url=None if settings.api_url is None else mask_text(settings.api_url),

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
@@ -78,6 +78,12 @@ class Syncing:
             for row in await self._connection.execute(made)
             if is_mark(row.declared)
         ]
+
+    async def count(self) -> int:
+        """Return the number of jobs that syncs have created."""
+        made = (jobs.c.declared.is_not(None), jobs.c.declared.like("sync:%:%"))
+        query = select(func.count()).select_from(jobs).where(*made)
+        return int((await self._connection.execute(query)).scalar_one())
 
     async def columns(self, job_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the columns that a sync may set, by the id of the job."""

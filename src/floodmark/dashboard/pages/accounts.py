@@ -20,6 +20,7 @@ from floodmark.sources.telegram.stored_logins import LASTS
 
 # The id of the login that this browser has begun; other browsers cannot continue it.
 _LOGIN = "floodmark_login"
+_MOST_JOBS = 100
 _TYPED = ("name", "phone", "api_id", "tenant_id", "user_id", "replace", "by")
 
 
@@ -72,7 +73,7 @@ async def show_account(view: View) -> Mapping[str, Any]:
     """Show an account, its limits and the jobs that name it."""
     shown = await view.operations.account(view.param("name"))
     limits = limits_of(shown.account, await view.operations.limits(limit=500))
-    return {"account": shown.account, "jobs": shown.jobs, "limits": limits}
+    return {"account": shown.account, "jobs": shown.jobs[:_MOST_JOBS], "count": shown.job_count, "limits": limits}
 
 
 def limits_of(account: AccountRow, limits: Sequence[LimitRow]) -> list[LimitRow]:

@@ -61,7 +61,8 @@ class AccountHandlers(AccountOperations, Handlers):
         return StoredAccount(**asdict(added), person=person, dry_run=False)
 
     async def account(self, name: str) -> AccountShown:
-        return AccountShown(account=await self._accounts.show(name), jobs=tuple(await self._accounts.jobs_of(name)))
+        account, jobs = await self._accounts.show(name), await self._accounts.jobs_of(name)
+        return AccountShown(account=account, jobs=tuple(jobs), job_count=await self._accounts.count_jobs(name))
 
     async def test_account(self, name: str, *, activate: bool = False) -> Tested:
         person = await self._test(name)

@@ -167,12 +167,18 @@ class Accounts:
             return self._twin(await self._encrypted_secrets(connection), session)
 
     async def jobs_of(self, name: str) -> list[str]:
-        """Return the names of the jobs that name this account."""
+        """Return the names of the jobs that name this account: the first of them, in order."""
         async with self._database.reading() as connection:
             return await _jobs_of(connection, name)
 
+    async def count_jobs(self, name: str) -> int:
+        """Return the number of jobs that name this account."""
+        query = select(func.count()).select_from(jobs).where(jobs.c.account == name)
+        async with self._database.reading() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
     async def remove(self, name: str, *, force: bool = False) -> list[str]:
-        """Delete an account and its known channels. Return the names of the jobs that name it; they stay.
+        """Delete an account and its known channels. Return the first names of jobs that name it; they stay.
 
         `Conflict` while a process has its session open; with `force`, that process notices when it renews its lease.
         """
@@ -360,7 +366,7 @@ def _key_of(session: str) -> bytes:
 
 
 async def _jobs_of(connection: AsyncConnection, account: str) -> list[str]:
-    query = select(jobs.c.name).where(jobs.c.account == account).order_by(jobs.c.name)
+    query = select(jobs.c.name).where(jobs.c.account == account).order_by(jobs.c.name).limit(_MAX_PAGE)
     return list((await connection.execute(query)).scalars())
 
 

@@ -1,4 +1,4 @@
-"""Logins to accounts that wait for their code or password."""
+"""Logins to accounts that wait for their code or password, and indexes for the administration."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,8 +11,17 @@ branch_labels = None
 depends_on = None
 
 
+_INDEXES = {
+    "ix_jobs_account": (["account", "name"], "account IS NOT NULL"),
+    "ix_jobs_declared": (["declared"], "declared IS NOT NULL"),
+    "ix_jobs_old": (["job_id"], "scheduler_version <> 2"),
+}
+
+
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table and the indexes."""
+    for name, (columns, where) in _INDEXES.items():
+        op.create_index(name, "jobs", columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
     op.create_table(
         "account_logins",
         sa.Column("login_id", sa.Text(), nullable=False),
@@ -30,5 +39,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table: open logins begin again."""
+    """Drop the table, open logins begin again; and the indexes."""
+    for name in _INDEXES:
+        op.drop_index(name, "jobs")
     op.drop_table("account_logins")
