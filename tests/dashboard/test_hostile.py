@@ -13,7 +13,7 @@ from floodmark.store.tables import jobs
 pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
-_FAILED = [{"at": "2026-06-01T12:00:00Z", "attempt": HOSTILE, "worker": HOSTILE, "error": ENDLESS, "details": HOSTILE}]
+_FAILED = [{"at": "2026-06-01T12:00:00Z", "attempt": HOSTILE, "worker": HOSTILE, "error": HOSTILE, "details": HOSTILE}]
 
 
 async def given_hostile(site: Site) -> tuple[str, str]:
@@ -23,26 +23,26 @@ async def given_hostile(site: Site) -> tuple[str, str]:
         "job_id": job_id,
         "name": ENDLESS,
         "source": HOSTILE,
-        "target": "javascript:" + ENDLESS,
+        "target": "javascript:" + HOSTILE,
         "stream": HOSTILE,
         "params": {HOSTILE: ENDLESS},
-        "tags": [HOSTILE, ENDLESS],
+        "tags": [HOSTILE],
         "schedule_type": "event",
-        "pause_reason": ENDLESS,
+        "pause_reason": HOSTILE,
         "paused": True,
         "account": HOSTILE,
-        "url": ENDLESS,
+        "url": HOSTILE,
     }
     async with site.resources.database.writing() as connection:
         await connection.execute(insert(jobs).values(**row))
     columns = {
         "job_name": ENDLESS,
         "error_message": ENDLESS,
-        "reason": ENDLESS,
+        "reason": HOSTILE,
         "trigger": HOSTILE,
         "worker": HOSTILE,
         "params": {"q": ENDLESS},
-        "result": {"summary": ENDLESS, "notes": [ENDLESS, HOSTILE]},
+        "result": {"summary": ENDLESS, "notes": [HOSTILE]},
         "error_details": _FAILED,
         "traceparent": HOSTILE,
     }

@@ -54,11 +54,12 @@ class NewJobs(Struct, kw_only=True):
         if len(texts) > MOST_LINES:
             hint = f"add up to {MOST_LINES} at once here; for more, import them: floodmark import --help"
             refusals.add("what", InvalidInput(f"there are {len(texts):,} lines", hint=hint))
+            texts = []
         # The value of a choice is the source and the line, so that it stays with its line.
         chosen = {text: source for source, _, text in (value.partition(" ") for value in fields.get("kind", ()))}
         return cls(
             what=what,
-            lines=[Line(text=text, source=chosen.get(text) or None) for text in texts[:MOST_LINES]],
+            lines=[Line(text=text, source=chosen.get(text) or None) for text in texts],
             texts={name: values[0] for name, values in fields.items()},
             fields=fields,
             when=WhenForm.read(fields, timezone=zone),
