@@ -17,6 +17,7 @@ from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
+from floodmark.scheduler.counting import DayCounter, MinuteCounter
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
@@ -48,6 +49,7 @@ _MEASURE = timedelta(seconds=15)
 # After a measurement, pause for this many times its duration, so that it uses at most a twentieth of one core.
 _MEASURE_REST = 20
 _NOTIFY = timedelta(seconds=5)
+_COUNT = timedelta(seconds=5)
 # An execution that still waits this long after it was queued is queued again, in case Redis lost it.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -128,6 +130,7 @@ class SchedulerRole:
             *_sync_services(resources),
             *_hub_services(resources),
             *_notification_services(resources, self.leader),
+            *_counting_services(resources),
             Service("shadow", self._record_shadow, _SHADOW, leader_only=True),
             Service("measure", self._measure_within_reason, _MEASURE, self._measure_bell, leader_only=True),
         ]
@@ -236,6 +239,16 @@ def _event_services(resources: Resources, leader: Leader) -> list[Service]:
     return [
         Service("relay", relay.step, _SOON, interrupt=relay.stop),
         *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),
+    ]
+
+
+def _counting_services(resources: Resources) -> list[Service]:
+    """Count executions and items by the minute and by the day, for charts."""
+    minutes = MinuteCounter(resources.repositories.minutes, resources.events)
+    days = DayCounter(resources.repositories.days)
+    return [
+        Service("minutes", minutes.step, _COUNT, leader_only=True),
+        Service("days", days.step, _COUNT, leader_only=True),
     ]
 
 

@@ -4,7 +4,20 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast, exists, func, select, type_coerce
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Date,
+    DateTime,
+    Float,
+    Table,
+    Text,
+    cast,
+    exists,
+    func,
+    select,
+    type_coerce,
+)
 from sqlalchemy.dialects import sqlite
 
 from floodmark.model.clock import Clock
@@ -52,6 +65,20 @@ def seconds_between(database: Database, begin: ColumnElement[Any], end: ColumnEl
         first, last = (type_coerce(moment, DateTime(timezone=True)) for moment in (begin, end))
         return cast(func.extract("epoch", last - first), Float)
     return (func.julianday(end, type_=Float()) - func.julianday(begin, type_=Float())) * 86_400.0
+
+
+def minute_of(database: Database, moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the beginning of the minute of a time."""
+    if database.dialect == "postgresql":
+        return func.date_trunc("minute", moment, type_=UtcTime())
+    return type_coerce(func.substr(moment, 1, 16, type_=Text()) + ":00.000000+00:00", UtcTime())
+
+
+def utc_day(database: Database, moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the UTC day of a time."""
+    if database.dialect == "postgresql":
+        return cast(func.timezone("UTC", moment), Date)
+    return type_coerce(func.substr(moment, 1, 10), Date())
 
 
 def insert_into(database: Database, table: Table) -> Any:
