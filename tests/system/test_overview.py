@@ -71,7 +71,7 @@ async def stock(resources: Resources) -> None:
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
     await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
-    await OverviewReader(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
+    await OverviewReader(*given, resources.repositories).measure()
 
 
 async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(resources: Resources) -> None:

@@ -1,7 +1,8 @@
 """The queries of the overview, cheap enough to run every second.
 
 Tables: `executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
-`facts`: the leader writes the freshness of the sources there, because computing it reads every job.
+`facts`: the leader writes the freshness of the sources and the groups of failures there, because computing them reads
+every job and many dead letters.
 """
 
 from collections.abc import Mapping
@@ -10,18 +11,20 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, and_, case, func, literal, select
 
 from floodmark.model.clock import Clock
+from floodmark.model.dead_letters import DeadLetterGroup
 from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Failed, Running, SourceFreshness, Waiting
+from floodmark.model.freshness_map import FreshnessMap
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.rule_sql import JOB_STREAM
-from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
+from floodmark.wiring.repositories import Repositories
 
 MOST_SHOWN = 50
 # Larger numbers are not counted exactly.
@@ -31,7 +34,11 @@ MOST_EVENTS = 5_000
 _MOST_FAILED = 50
 _MOST_SEARCHED = 500
 _MINUTE = timedelta(minutes=1)
-_FACT = "freshness"
+# Finished runs that are searched for a successful one.
+_MOST_RUNS = 10
+_MOST_GROUPS, _MOST_CELLS = 20, 1000
+_LONGEST_EXAMPLE = 1000
+_FRESHNESS, _FAILURES, _MAP = "freshness", "failures", "freshness_map"
 
 _e = job_executions.c
 
@@ -57,8 +64,9 @@ class _Measured(Struct, frozen=True, kw_only=True):
 class OverviewReader:
     """Reads the parts of an overview."""
 
-    def __init__(self, database: Database, clock: Clock, fleet: FleetRepository, staleness: Staleness) -> None:
-        self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
+    def __init__(self, database: Database, clock: Clock, repositories: Repositories) -> None:
+        self._database, self._clock, self._fleet = database, clock, repositories.fleet
+        self._staleness, self._letters = repositories.staleness, repositories.dead_letters
 
     async def executions(self) -> Executions:
         """Return running, waiting and failed executions."""
@@ -78,17 +86,37 @@ class OverviewReader:
 
     async def freshness(self) -> tuple[list[SourceFreshness], datetime | None]:
         """Return the freshness of each source, and when it was measured."""
-        stored = await self._fleet.get_fact(_FACT)
+        stored = await self._fleet.get_fact(_FRESHNESS)
         if stored is None:
             return [], None
         measured = msgspec.convert(stored, _Measured)
         return measured.sources, measured.at
 
+    async def failures(self) -> list[DeadLetterGroup]:
+        """Return the dead letters by error, as they were last counted."""
+        return msgspec.convert(await self._fleet.get_fact(_FAILURES) or [], list[DeadLetterGroup])
+
+    async def freshness_map(self) -> FreshnessMap:
+        """Return the freshness map, as it was last measured."""
+        return msgspec.convert(await self._fleet.get_fact(_MAP) or {}, FreshnessMap)
+
     async def measure(self) -> None:
-        """Measure the freshness of each source. It reads every job, so only the leader does it, now and then."""
-        sources = await self._staleness.by_source()
+        """Measure the freshness of each source, and count failures.
+
+        It reads every job and many dead letters, so only the leader does it, now and then.
+        """
+        sources, (kinds, tags) = await self._staleness.by_source(), await self._staleness.by_level()
+        cells, failures = await self._staleness.worst(limit=_MOST_CELLS), await self._letters.groups()
         _, now = await self._fleet.last_tick_and_now()
-        await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
+        count = sum(kind.jobs for kind in kinds)
+        shown = [replace(group, example=group.example[:_LONGEST_EXAMPLE]) for group in failures[:_MOST_GROUPS]]
+        measured = {
+            _FRESHNESS: _Measured(at=now, sources=sources),
+            _MAP: FreshnessMap(measured_at=now, jobs=count, kinds=kinds, tags=tags, cells=cells),
+            _FAILURES: shown,
+        }
+        for name, value in measured.items():
+            await self._fleet.set_fact(name, msgspec.to_builtins(value))
 
 
 def count_query(now: datetime) -> Select[Any]:
@@ -128,12 +156,21 @@ def running_query() -> Select[Any]:
             jobs.c.source,
             func.coalesce(watermarks.c.items_stream, watermarks.c.stream).label("stream"),
             watermarks.c.moved_at,
+            _usual_duration().label("usual_seconds"),
         )
         .select_from(tables)
         .where(_e.state == literal(State.RUNNING, literal_execute=True))
         .order_by(_e.started_at, _e.execution_id)
         .limit(MOST_SHOWN)
     )
+
+
+def _usual_duration() -> Any:
+    """Return the duration of the last successful run of a job, among its last runs."""
+    past = job_executions.alias("past").c
+    runs = select(past.state, past.duration_seconds).where(past.job_id == _e.job_id).correlate(job_executions)
+    last = runs.order_by(past.scheduled_for.desc()).limit(_MOST_RUNS).subquery()
+    return select(last.c.duration_seconds).where(last.c.state == State.DONE.value).limit(1).scalar_subquery()
 
 
 def kept_query(starts: Mapping[str, datetime]) -> Select[Any]:
@@ -171,6 +208,7 @@ def _run(row: Any, kept: int, counted_from: datetime | None) -> Running:
         kept=row.before + kept,
         is_least=counted_from is not None and started is not None and counted_from > started,
         kept_at=row.moved_at if has_kept else None,
+        usual_seconds=row.usual_seconds,
     )
 
 

@@ -17,7 +17,7 @@ from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
-from floodmark.scheduler.counting import DayCounter, MinuteCounter
+from floodmark.scheduler.counting import DayCounter, FreshnessMeasurer, MinuteCounter
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
@@ -28,6 +28,7 @@ from floodmark.scheduler.state_metrics import StateMeasurer
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.loading import is_relayed, open_sinks
 from floodmark.sinks.relay import Relay
+from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources, call_policy
 from floodmark.wiring.services import services_for
 
@@ -82,9 +83,7 @@ class SchedulerRole:
         self._intake = build_intake(resources)
         self._measure_at = 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
-        self._overview = OverviewReader(
-            resources.database, resources.clock, self._fleet, resources.repositories.staleness
-        )
+        self._overview = OverviewReader(resources.database, resources.clock, resources.repositories)
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -243,12 +242,14 @@ def _event_services(resources: Resources, leader: Leader) -> list[Service]:
 
 
 def _counting_services(resources: Resources) -> list[Service]:
-    """Count executions and items by the minute and by the day, for charts."""
+    """Count executions and items for charts, and measure what takes too long on request."""
     minutes = MinuteCounter(resources.repositories.minutes, resources.events)
     days = DayCounter(resources.repositories.days)
+    freshness = FreshnessMeasurer(FreshnessReader(resources.database, resources.clock))
     return [
         Service("minutes", minutes.step, _COUNT, leader_only=True),
         Service("days", days.step, _COUNT, leader_only=True),
+        Service("freshness", freshness.step, _BUDGETS, leader_only=True),
     ]
 
 

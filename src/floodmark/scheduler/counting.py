@@ -1,4 +1,4 @@
-"""Counts by the minute and by the day, for charts. Runs only on the leader."""
+"""Counts and reports for the dashboard, which would take too long on request. Runs only on the leader."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from floodmark.observability.events import DepthMeasured, Events
 from floodmark.store.days import StreamDays
+from floodmark.store.freshness import FreshnessReader
 from floodmark.store.minutes import Minutes
 
 # Pause for this many times the duration of a step, so that counting uses at most a twentieth of one core.
@@ -64,3 +65,18 @@ class DayCounter:
     async def step(self) -> timedelta | None:
         """Count the next events."""
         return await self._rest.work(self._days.count)
+
+
+class FreshnessMeasurer:
+    """Measures how late the items of adaptive jobs are stored."""
+
+    def __init__(self, reader: FreshnessReader) -> None:
+        self._reader, self._rest = reader, _Rest()
+
+    async def step(self) -> timedelta | None:
+        """Store the report."""
+        return await self._rest.work(self._measure)
+
+    async def _measure(self) -> bool:
+        await self._reader.measure()
+        return False

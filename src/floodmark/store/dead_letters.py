@@ -1,10 +1,10 @@
 """Dead letters: executions that failed permanently, until someone retries or drops them. Table: `executions`."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, bindparam, exists, or_, select, tuple_, update
+from sqlalchemy import RowMapping, Select, bindparam, exists, func, literal, or_, select, tuple_, update
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
@@ -13,6 +13,7 @@ from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
 
 from .async_engine import AsyncConnection
+from .dialects import chunks
 from .execution_rows import SELECT_EXECUTION, read_executions
 from .repository import Repository, bound_limit
 from .tables import job_executions, jobs
@@ -21,6 +22,8 @@ from .tables import job_executions, jobs
 MOST_AT_ONCE = 10_000
 MOST_SHOWN = 500
 _JOBS_NAMED = 10
+# `fingerprint` reads the first 300 characters.
+_LONGEST_ERROR, _SPACES = 320, " \t\r\n"
 
 _e = job_executions.c
 
@@ -39,10 +42,23 @@ class DeadLetters(Repository):
 
     async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
         """Return the newest letters grouped by error, most frequent first."""
-        by_error: dict[str, list[Execution]] = {}
-        for letter in await read_executions(self._database, _dead(job).limit(MOST_AT_ONCE)):
-            by_error.setdefault(fingerprint(letter.error_message), []).append(letter)
-        return sorted((_group(*entry) for entry in by_error.items()), key=lambda group: -group.count)
+        by_error: dict[str, list[RowMapping]] = {}
+        # The database groups equal errors first: a cause that stops the whole fleet has thousands of letters.
+        for row in await self._database.fetch(_by_error(job)):
+            by_error.setdefault(fingerprint(row["error"]), []).append(row)
+        newest = {error: max(row["newest"] for row in rows) for error, rows in by_error.items()}
+        examples = await self._examples(job, newest)
+        found = [_group(error, rows, newest[error], examples) for error, rows in by_error.items()]
+        return sorted(found, key=lambda group: -group.count)
+
+    async def _examples(self, job: str | None, newest: Mapping[str, datetime]) -> dict[str, str]:
+        """Return the newest error of each group in full."""
+        found: dict[str, str] = {}
+        query = _of_job(select(_e.error_message), job).where(_e.state == State.DEAD)
+        for some in chunks(list(newest.values())):
+            for row in await self._database.fetch(query.where(_e.completed_at.in_(some)).limit(MOST_AT_ONCE)):
+                found.setdefault(fingerprint(row["error_message"]), row["error_message"] or "")
+        return found
 
     async def retry(
         self,
@@ -131,7 +147,21 @@ _THIS = update(job_executions).where(_e.execution_id == bindparam("letter"))
 
 def _dead(job: str | None) -> Select[Any]:
     query = SELECT_EXECUTION.where(_e.state == State.DEAD).order_by(_e.completed_at.desc(), _e.execution_id.desc())
+    return _of_job(query, job)
+
+
+def _of_job(query: Select[Any], job: str | None) -> Select[Any]:
     return query if job is None else query.where(or_(_e.job_id == job, _e.job_name == job))
+
+
+def _by_error(job: str | None) -> Select[Any]:
+    """Return the query that groups the newest letters by job and by as much of the error as `fingerprint` reads."""
+    error = func.substr(func.ltrim(_e.error_message, _SPACES), 1, _LONGEST_ERROR).label("error")
+    query = select(error, _e.job_name, _e.completed_at).where(_e.state == literal(State.DEAD, literal_execute=True))
+    some = _of_job(query, job).order_by(_e.completed_at.desc()).limit(MOST_AT_ONCE).subquery()
+    newest = func.max(some.c.completed_at).label("newest")
+    groups = select(some.c.error, some.c.job_name, func.count().label("count"), newest)
+    return groups.group_by(some.c.error, some.c.job_name).order_by(newest.desc())
 
 
 def _details(letter: RowMapping) -> list[Any]:
@@ -145,13 +175,11 @@ def _details(letter: RowMapping) -> list[Any]:
     return [*before, {**entry, "details": None}]
 
 
-def _group(error: str, letters: Sequence[Execution]) -> DeadLetterGroup:
-    newest = letters[0]
-    assert newest.completed_at is not None
+def _group(error: str, rows: Sequence[RowMapping], newest: datetime, examples: Mapping[str, str]) -> DeadLetterGroup:
     return DeadLetterGroup(
         fingerprint=error,
-        count=len(letters),
-        example=newest.error_message or "",
-        newest=newest.completed_at,
-        jobs=tuple(dict.fromkeys(letter.job_name for letter in letters))[:_JOBS_NAMED],
+        count=sum(row["count"] for row in rows),
+        example=examples.get(error, error),
+        newest=newest,
+        jobs=tuple(dict.fromkeys(row["job_name"] for row in rows))[:_JOBS_NAMED],
     )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.selectable import TableValuedAlias
 
 from floodmark.model.clock import Clock
 from floodmark.process.lazy import LazyModule
@@ -92,6 +93,13 @@ def json_has(database: Database, column: Column[Any], entry: str) -> ColumnEleme
         return type_coerce(column, postgresql.JSONB()).contains([entry])
     entries = func.json_each(cast(column, Text)).table_valued("value")
     return exists(select(1).select_from(entries).where(entries.c.value == entry))
+
+
+def json_entries(database: Database, column: Column[Any]) -> TableValuedAlias:
+    """Return the entries of a JSON list of texts: a table with the column `value`, to be joined to its row."""
+    if database.dialect == "postgresql":
+        return func.jsonb_array_elements_text(column).table_valued("value").render_derived()
+    return func.json_each(cast(column, Text)).table_valued("value")
 
 
 def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
