@@ -28,4 +28,15 @@ NAVIGATION = (
             Link("Jobs", "/jobs", "jobs", "j"),
         ),
     ),
+    Group(
+        "Operation",
+        (
+            Link("Workers", "/workers", "workers", "w"),
+            Link("Limits and breakers", "/limits", "limits", "l"),
+            Link("Budgets", "/budgets", "budgets", "b"),
+            Link("Freshness", "/freshness", "freshness", "f"),
+            Link("Doctor", "/doctor", "doctor", "h", role="operate"),
+            Link("Settings", "/settings", "settings", "s", role="admin"),
+        ),
+    ),
 )

@@ -15,8 +15,10 @@ from floodmark.model.job import NEVER
 from floodmark.version import __version__
 
 from . import charts
+from .activity import activity_charts
 from .assets import asset_name
 from .csrf import csrf_field
+from .freshness_cells import NAMES, draw_map
 from .navigation import NAVIGATION
 
 _LONGEST_TEXT = 20_000
@@ -34,6 +36,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    made.globals |= {"activity_charts": activity_charts, "draw_map": draw_map, "level_names": NAMES}
     made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
     made.globals |= {"navigation": NAVIGATION}
     made.filters |= {

@@ -14,9 +14,17 @@ from floodmark.errors import NotFound
 from . import actions, signing_in
 from .assets import serve_asset
 from .page import DashboardPage, answer_page, route_of
-from .pages import jobs, overview
+from .pages import budgets, installation, jobs, limits, overview, workers
 
-PAGES: tuple[DashboardPage, ...] = (*overview.PAGES, *jobs.PAGES)
+PAGES: tuple[DashboardPage, ...] = (
+    *overview.PAGES,
+    *jobs.PAGES,
+    # Operation
+    *workers.PAGES,
+    *limits.PAGES,
+    *budgets.PAGES,
+    *installation.PAGES,
+)
 
 
 @cache

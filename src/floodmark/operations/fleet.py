@@ -52,12 +52,14 @@ class FleetOperations:
 
     @get("/minutes", tag=_FLEET, operation_id="show_minutes")
     async def minutes(
-        self, hours: Annotated[float, Query("How many hours to look back.", gt=0, le=LONGEST_HOURS)] = 6
+        self,
+        hours: Annotated[float, Query("How many hours to look back.", gt=0, le=LONGEST_HOURS)] = 6,
+        *,
+        rows: Annotated[int, Query("The maximum number of rows.", ge=10, le=400)] = 400,
     ) -> MinuteReport:
         """Show what happened by the minute. Ended executions, items, how late executions started, the longest queue.
 
-        The leader counts every few seconds and keeps four weeks. In a longer time each row has several minutes; there
-        are at most 400 rows.
+        The leader counts every few seconds and keeps four weeks. In a longer time each row has several minutes.
         """
 
 

@@ -44,8 +44,6 @@ KEPT = timedelta(days=28)
 # Charts show hours at once after an upgrade.
 _FIRST = timedelta(days=1)
 _AT_ONCE = 20
-# The most rows of a report.
-_MOST_ROWS = 400
 # Clocks and rounding: the durations of several runs add up to clearly more than the last one.
 _SAME_RUN = 0.05
 
@@ -73,7 +71,7 @@ class Minutes(Repository):
             await self._write(found, now)
         return len(found) == _AT_ONCE
 
-    async def read(self, hours: float, most: int = _MOST_ROWS) -> MinuteReport:
+    async def read(self, hours: float, most: int = 400) -> MinuteReport:
         """Return the last hours, in at most this many rows."""
         step = step_for(hours, most)
         async with self._database.reading() as connection:

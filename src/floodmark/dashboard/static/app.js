@@ -245,6 +245,29 @@ document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.user[open]")) if (!menu.contains(target)) menu.open = false;
 });
 
+/* ---- Maps and charts ------------------------------------------------------------------------------------------ */
+
+// Arrow keys move among the squares of a map, and Tab leaves it: there may be a thousand.
+document.addEventListener("keydown", (event) => {
+  const map = event.target.closest("[data-arrows]");
+  if (!map || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = [...map.querySelectorAll("a")], at = all.indexOf(event.target);
+  if (event.key === "Tab") { all[event.shiftKey ? 0 : all.length - 1].focus({ preventScroll: true }); return; }
+  const rows = { ArrowUp: -1, ArrowDown: 1 }[event.key], step = { ArrowLeft: -1, ArrowRight: 1, Home: -at, End: all.length - 1 - at }[event.key];
+  const next = rows ? all[at + rows * squaresInRow(all)] : step === undefined ? null : all[at + step];
+  if (rows || step !== undefined) event.preventDefault();
+  if (next) next.focus();
+});
+
+function squaresInRow(all) {
+  const second = all.findIndex((one) => one.offsetTop > all[0].offsetTop);
+  return second < 0 ? all.length : second;
+}
+
+// Charts and maps change with time alone, so a page is also asked for again when nothing happens.
+const idleRefresh = 15000;
+setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, 5000);
+
 /* ---- Start ----------------------------------------------------------------------------------------------------- */
 
 document.addEventListener("visibilitychange", () => {

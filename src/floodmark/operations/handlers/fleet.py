@@ -80,8 +80,8 @@ class FleetHandlers(FleetOperations, Handlers):
             failures=await reader.failures(),
         )
 
-    async def minutes(self, hours: float = 6) -> MinuteReport:
-        return await self.store.minutes.read(hours)
+    async def minutes(self, hours: float = 6, *, rows: int = 400) -> MinuteReport:
+        return await self.store.minutes.read(hours, rows)
 
     async def _depth(self) -> dict[str, int]:
         depth = await self.resources.queue.depth()
