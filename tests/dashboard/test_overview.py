@@ -1,5 +1,6 @@
 """The overview: how things are, in one sentence, in charts and as a map of all sources."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -92,6 +93,24 @@ async def test_everything_is_on_one_page(any_site: Site) -> None:
     assert "without a tag" in by_tag
 
 
+async def test_parts_that_an_open_page_has_are_not_sent_again(site: Site) -> None:
+    await given_past(site)
+    await given_sources(site, fine=0.5)
+    await measure(site)
+    async with site.client() as client:
+        whole = (await client.get("/")).text
+        versions = re.findall(r'id="(o-\w+)" data-live data-version="(\w+)"', whole)
+        assert {name for name, _ in versions} == {"o-activity", "o-map"}
+        headers = {"X-Floodmark-Live": "1", "X-Floodmark-Have": " ".join(f"{name}={one}" for name, one in versions)}
+        again = (await client.get("/", headers=headers)).text
+        assert "data-version" not in again
+        assert 'id="o-running"' in again
+        other = (await client.get("/?by=tag", headers=headers)).text
+        assert 'id="o-map"' in other
+        # Only a page that is open already has something.
+        assert len((await client.get("/", headers={"X-Floodmark-Have": headers["X-Floodmark-Have"]})).text) > len(again)
+
+
 async def test_an_empty_installation_teaches_the_next_step(site: Site) -> None:
     async with site.client() as client:
         shown = (await client.get("/")).text
@@ -124,7 +143,7 @@ async def test_the_map_is_used_with_mouse_and_keyboard(site: Site, window: Windo
     await page.keyboard.press("ArrowRight")
     await page.keyboard.press("End")
     focused = page.locator("a.cell:focus")
-    await expect(focused).to_have_attribute("data-title", "source-1: fresh, last checked 1 h ago, usually every 1 h")
+    await expect(focused).to_have_attribute("aria-label", "source-1: fresh, last checked 1 h ago, usually every 1 h")
     shown = await focused.evaluate("element => getComputedStyle(element, '::after').content")
     assert "source-1: fresh" in shown
     await page.keyboard.press("Tab")

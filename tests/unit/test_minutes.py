@@ -13,12 +13,12 @@ from floodmark.rules.minutes import (
     CountedGroup,
     Lateness,
     add_ends,
-    add_lateness,
     begin_of_minute,
     count_minute,
     pause_before_recount,
     step_for,
     sum_ends,
+    sum_lateness,
     sum_minutes,
 )
 
@@ -35,7 +35,7 @@ def lateness_of(seconds: list[float]) -> Lateness:
     for late in seconds:
         bucket = next((n for n, bound in enumerate(BOUNDS) if late < bound), len(BOUNDS))
         alone = tuple(int(n == bucket) for n in range(len(BOUNDS) + 1))
-        found = add_lateness(found, Lateness(late, late, alone))
+        found = sum_lateness([found, Lateness(late, late, alone)])
     return found
 
 

@@ -14,6 +14,7 @@ from floodmark.model.minutes import MinuteReport, MinuteRow
 
 from .charts import nice_top
 from .plots import Axes, Series, lines, stacked
+from .regions import version_of
 
 _A_DAY = timedelta(days=1)
 _STEPS = (*(timedelta(minutes=n) for n in (5, 10, 15, 30, 60, 120, 240, 480)), _A_DAY, 7 * _A_DAY)
@@ -31,6 +32,7 @@ class ActivityCharts(Struct, frozen=True):
     queue: Markup
     each: str
     """What one bar is: "a minute", "5 minutes"."""
+    version: str
 
 
 def activity_charts(report: MinuteReport, zone: tzinfo) -> ActivityCharts:
@@ -60,13 +62,14 @@ def _draw(rows: tuple[MinuteRow, ...], step: int, zone: tzinfo) -> ActivityChart
         Series("items", "median", [row.lateness_p50_seconds for row in rows]),
     ]
     queue = [Series("queued", "longest", [row.queued for row in rows], f"{max((r.queued for r in rows), default=0):,}")]
-    return ActivityCharts(
+    drawn = (
         stacked(executions, axes("Ended executions over time", _ends_of)),
         stacked(items, axes("Stored items over time", _items_of)),
         lines(late, axes("Time from due to started", _lateness_of, unit=_seconds, round_up=_round_seconds)),
         stacked(queue, axes("The longest queue over time", lambda row: f"{row.queued:,} queued")),
-        "a minute" if step == 1 else f"{step} minutes" if step < 60 else f"{step / 60:g} h",
     )
+    each = "a minute" if step == 1 else f"{step} minutes" if step < 60 else f"{step / 60:g} h"
+    return ActivityCharts(*drawn, each, version_of(*drawn))
 
 
 def _series(kind: str, name: str, values: Sequence[int]) -> Series:

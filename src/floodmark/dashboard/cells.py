@@ -55,8 +55,9 @@ def heat_of(value: float, highest: float) -> int:
 
 def cells(values: Sequence[Cell]) -> Markup:
     """Return a map of links as small squares. The script moves among them with the arrow keys."""
-    one = Markup('<a class="cell {}" href="{}" id="cell-{}" data-title="{}" aria-label="{}"></a>')
-    drawn = (one.format(cell.kind, cell.href, cell.key, cell.title, cell.title) for cell in values[:_MOST_CELLS])
+    # The style sheet shows the label of the square under the mouse.
+    one = Markup('<a class="cell {}" href="{}" id="cell-{}" aria-label="{}"></a>')
+    drawn = (one.format(cell.kind, cell.href, cell.key, cell.title) for cell in values[:_MOST_CELLS])
     return Markup('<div class="cells" data-arrows="">{}</div>').format(Markup("").join(drawn))
 
 

@@ -12,6 +12,7 @@ from floodmark.model.durations import format_duration
 from floodmark.model.freshness_map import FreshnessLevel, FreshnessMap, MapCell, MapGroup
 
 from .cells import Cell, cells
+from .regions import version_of
 
 NAMES: Mapping[FreshnessLevel, str] = {
     FreshnessLevel.FRESH: "fresh",
@@ -35,8 +36,15 @@ class ShownGroup(Struct, frozen=True):
     hidden: int
 
 
-def draw_map(found: FreshnessMap, by: str, prefix: str) -> list[ShownGroup]:
-    """Return the parts of the map, by kind of source or by tag. Links begin with `prefix`."""
+class ShownMap(Struct, frozen=True):
+    """The map, and its version."""
+
+    groups: Sequence[ShownGroup]
+    version: str
+
+
+def draw_map(found: FreshnessMap, by: str, prefix: str) -> ShownMap:
+    """Return the map, by kind of source or by tag. Links begin with `prefix`."""
     return _draw(_Drawn(found, by, prefix))
 
 
@@ -56,14 +64,15 @@ class _Drawn:
 
 
 @lru_cache(maxsize=16)
-def _draw(drawn: _Drawn) -> list[ShownGroup]:
+def _draw(drawn: _Drawn) -> ShownMap:
     found = drawn.found
     by_group: dict[str, list[MapCell]] = {}
     for cell in found.cells:
         name = cell.source if drawn.by == "kind" else (cell.tags[0] if cell.tags else NO_TAG)
         by_group.setdefault(name, []).append(cell)
     groups = found.kinds if drawn.by == "kind" else _tags(found, by_group)
-    return [_group(group, by_group.get(group.name, []), found, drawn.prefix) for group in groups]
+    shown = [_group(group, by_group.get(group.name, []), found, drawn.prefix) for group in groups]
+    return ShownMap(shown, version_of(found.measured_at, *shown))
 
 
 def _tags(found: FreshnessMap, by_group: Mapping[str, Sequence[MapCell]]) -> list[MapGroup]:

@@ -20,6 +20,7 @@ from .assets import asset_name
 from .csrf import csrf_field
 from .freshness_cells import NAMES, draw_map
 from .navigation import NAVIGATION
+from .regions import has_region
 
 _LONGEST_TEXT = 20_000
 _SIZES = ("B", "KB", "MB", "GB", "TB")
@@ -36,7 +37,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {"activity_charts": activity_charts, "draw_map": draw_map, "level_names": NAMES}
+    made.globals |= {
+        "activity_charts": activity_charts,
+        "draw_map": draw_map,
+        "level_names": NAMES,
+        "has_region": has_region,
+    }
     made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
     made.globals |= {"navigation": NAVIGATION}
     made.filters |= {

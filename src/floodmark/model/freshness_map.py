@@ -48,4 +48,4 @@ class FreshnessMap(Struct, frozen=True, kw_only=True):
     tags: Annotated[
         list[MapGroup], Meta(description="By tag, those with the most late sources first; at most 50.")
     ] = []
-    cells: Annotated[list[MapCell], Meta(description="The latest sources, the worst first; at most 1,000.")] = []
+    cells: Annotated[list[MapCell], Meta(description="The latest sources, the worst first; at most 600.")] = []

@@ -81,13 +81,8 @@ def count_minute(groups: Iterable[CountedGroup]) -> MinuteCount:
             ends[group.ended] = _sum(ends.get(group.ended), ended)
         if group.bucket is not None:
             alone = tuple(group.count if n == group.bucket else 0 for n in range(len(BOUNDS) + 1))
-            lateness = add_lateness(lateness, Lateness(group.seconds or 0.0, group.highest or 0.0, alone))
+            lateness = sum_lateness([lateness, Lateness(group.seconds or 0.0, group.highest or 0.0, alone)])
     return MinuteCount(created=created, unfinished=unfinished, ends=ends, lateness=lateness)
-
-
-def add_lateness(one: Lateness, other: Lateness) -> Lateness:
-    """Return the lateness of the executions of both."""
-    return Lateness(one.seconds + other.seconds, max(one.highest, other.highest), _sum(one.buckets, other.buckets))
 
 
 def add_ends(counted: Ends, found: Ends) -> tuple[Ends, Ends]:
@@ -142,18 +137,30 @@ def sum_minutes(rows: Iterable[Mapping[str, Any]], since: datetime, until: datet
 
 
 def _row(at: datetime, rows: Sequence[Mapping[str, Any]]) -> MinuteRow:
-    lateness = Lateness()
-    for row in rows:
-        lateness = lateness if row["lateness"] is None else add_lateness(lateness, row["lateness"])
+    if not rows:
+        return MinuteRow(at=at)
+    lateness = sum_lateness([row["lateness"] for row in rows if row["lateness"] is not None])
     summed = ("done", "dead", "cancelled", "skipped", "items_new", "items_changed", "created", "unfinished")
+    is_known = lateness.started > 0
     return MinuteRow(
         at=at,
-        **{name: sum(row[name] or 0 for row in rows) for name in summed},
+        **{name: sum([row[name] or 0 for row in rows]) for name in summed},
         started=lateness.started,
-        lateness_p50_seconds=lateness.quantile(0.5),
-        lateness_p95_seconds=lateness.quantile(0.95),
-        lateness_max_seconds=lateness.highest if lateness.started else None,
-        queued=max((row["queued"] for row in rows), default=0),
+        lateness_p50_seconds=lateness.quantile(0.5) if is_known else None,
+        lateness_p95_seconds=lateness.quantile(0.95) if is_known else None,
+        lateness_max_seconds=lateness.highest if is_known else None,
+        queued=max([row["queued"] for row in rows]),
+    )
+
+
+def sum_lateness(found: Sequence[Lateness]) -> Lateness:
+    """Return the lateness of the executions of all."""
+    if len(found) <= 1:
+        return found[0] if found else Lateness()
+    return Lateness(
+        sum([one.seconds for one in found]),
+        max([one.highest for one in found]),
+        tuple([sum(counts) for counts in zip(*[one.buckets for one in found], strict=True)]),
     )
 
 

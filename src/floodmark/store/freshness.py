@@ -120,10 +120,9 @@ class FreshnessReader(Repository):
         self, budget: str | None = None, *, after: SourceKey | None = None
     ) -> tuple[list[BudgetFreshness], list[JobFreshness], datetime | None]:
         """Return the last measured budgets and their slowest sources, and when they were measured."""
-        stored = await FleetRepository(self._database, self._clock).get_fact(_FACT)
-        if stored is None:
+        report = await FleetRepository(self._database, self._clock).read_fact(_FACT, _StoredReport)
+        if report is None:
             return [], [], None
-        report = msgspec.convert(stored, _StoredReport)
         sources = report.sources.get(budget or _ALL, [])
         shown = [row for row in sources if after is None or key_of_source(row) > after]
         return [row for row in report.budgets if budget in (None, row.name)], shown, report.at

@@ -36,7 +36,7 @@ from floodmark.rules.minutes import (
 
 from .async_engine import AsyncConnection
 from .database import Database
-from .dialects import minute_of, present_moment, seconds_between
+from .dialects import minute_of, present_moment, raw, seconds_between
 from .repository import Repository
 from .tables import job_executions, minutes
 
@@ -46,6 +46,11 @@ _FIRST = timedelta(days=1)
 _AT_ONCE = 20
 # Clocks and rounding: the durations of several runs add up to clearly more than the last one.
 _SAME_RUN = 0.05
+
+_SHOWN = (
+    *("minute", "counted_at", "created", "unfinished", "lateness", "queued", "items_new", "items_changed"),
+    *("done", "dead", "cancelled", "skipped"),
+)
 
 _e, _m = job_executions.c, minutes.c
 
@@ -77,8 +82,11 @@ class Minutes(Repository):
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
             since = begin_of_minute(now - timedelta(hours=hours), step) + step * MINUTE
-            rows = await connection.execute(select(minutes).where(_m.minute >= since).order_by(_m.minute))
-            found = [{**row, "lateness": _decode_lateness(row["lateness"])} for row in rows.mappings()]
+            columns = (raw(_m[name]) for name in _SHOWN)
+            rows = await connection.execute(select(*columns).where(_m.minute >= since).order_by(_m.minute))
+            found = [dict(zip(_SHOWN, row, strict=True)) for row in rows]
+        for row in found:
+            row["lateness"] = _decode_lateness(row["lateness"])
         counted = [row["counted_at"] for row in found if row["counted_at"] is not None]
         return MinuteReport(
             step_minutes=step, rows=sum_minutes(found, since, now, step), counted_at=max(counted, default=None)
@@ -194,5 +202,5 @@ def _encode_lateness(lateness: Lateness) -> dict[str, Any]:
     return {"started": lateness.started, "lateness": msgspec.to_builtins(lateness) if lateness.started else None}
 
 
-def _decode_lateness(stored: Any) -> Lateness | None:
-    return None if stored is None else msgspec.convert(stored, Lateness)
+def _decode_lateness(stored: str | None) -> Lateness | None:
+    return None if stored is None else msgspec.json.decode(stored, type=Lateness)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from floodmark.dashboard.page import page
+from floodmark.dashboard.regions import read_rarely
 from floodmark.dashboard.view import View
 from floodmark.model.fleet import Overview, Running
 from floodmark.model.freshness_map import FreshnessLevel, FreshnessMap
@@ -21,20 +22,23 @@ async def show_overview(view: View) -> Mapping[str, Any]:
     """Show how things are."""
     operations, hours = view.operations, view.query("hours") or ""
     hours = hours if hours in HOURS else _USUAL_HOURS
-    overview, fresh = await operations.overview(), await operations.freshness_map()
-    accounts = (await operations.accounts(limit=200)).items
+    overview = await operations.overview()
+    fresh = await read_rarely(view, "map", operations.freshness_map)
+    accounts = await read_rarely(view, "accounts", lambda: operations.accounts(limit=200))
+    budgets = await read_rarely(view, "budgets", lambda: operations.budgets(limit=50))
+    minutes = await read_rarely(view, f"minutes {hours}", lambda: operations.minutes(float(hours), rows=_BARS))
     return {
         "overview": overview,
         "sentence": summarise(overview, fresh),
-        "minutes": await operations.minutes(float(hours), rows=_BARS),
+        "minutes": minutes,
         "hours": hours,
         "hour_choices": HOURS,
         "fresh": fresh,
         "levels": count_levels(fresh),
-        "accounts": Counter(account.state for account in accounts),
-        "parked": [account for account in accounts if account.state == "parked"],
-        "budgets": (await operations.budgets(limit=50)).items,
-        "is_empty": not (await operations.jobs(limit=1)).items,
+        "accounts": Counter(account.state for account in accounts.items),
+        "parked": [account for account in accounts.items if account.state == "parked"],
+        "budgets": budgets.items,
+        "is_empty": not fresh.jobs and not (await operations.jobs(limit=1)).items,
         "progress": {run.execution_id: progress_of(run, overview.at) for run in overview.running},
     }
 

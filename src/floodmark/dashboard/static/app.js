@@ -93,7 +93,7 @@ async function update() {
   isStale = false;
   refreshedAt = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { "X-Floodmark-Live": "1" }, cache: "no-store" });
+    const answer = await fetch(location.href, { headers: { "X-Floodmark-Live": "1", "X-Floodmark-Have": versionsHere() }, cache: "no-store" });
     if (answer.redirected) { location.reload(); return; }
     if (answer.ok) swapRegions(await answer.text());
   } catch (error) {
@@ -262,6 +262,11 @@ document.addEventListener("keydown", (event) => {
 function squaresInRow(all) {
   const second = all.findIndex((one) => one.offsetTop > all[0].offsetTop);
   return second < 0 ? all.length : second;
+}
+
+// Large parts of a page that has their newest version are not sent again.
+function versionsHere() {
+  return [...document.querySelectorAll("[data-version]")].map((one) => one.id + "=" + one.dataset.version).join(" ");
 }
 
 // Charts and maps change with time alone, so a page is also asked for again when nothing happens.
