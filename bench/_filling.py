@@ -108,6 +108,7 @@ async def fill(resources: Resources, sizes: Sizes) -> None:
     if dialect == "postgresql":
         async with resources.database.engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.execute(text("SET statement_timeout = 0"))
             await connection.execute(text("VACUUM ANALYZE"))
 
 

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from floodmark.dashboard.activity import item_calendar
 from floodmark.dashboard.cells import Cell, Day, calendar, cells, heat_of
 from floodmark.dashboard.charts import WIDTH, Bar, Point, bars, highest_of, line, nice_top, share_of, strip
 from floodmark.dashboard.plots import HEIGHT, Axes, Series, lines, stacked
+from floodmark.model.minutes import StreamDay
 
 pytestmark = pytest.mark.spec("B10")
 
@@ -87,6 +89,14 @@ def test_foreign_text_stays_text(names: list[str]) -> None:
     assert [one.get("aria-label") for one in root] == hostile
     assert all(set(one.keys()) <= {"class", "href", "id", "aria-label"} for one in root)
     assert len(root.findall(".//script")) == 0
+
+
+def test_the_items_of_a_stream_are_a_calendar() -> None:
+    days = [StreamDay(day=TODAY - timedelta(days=n), new=n, changed=1) for n in range(40)]
+    root = checked(item_calendar(days, TODAY, weeks=10), width=1500, height=120)
+    titles = [title.text for title in root.findall(".//title")]
+    assert titles[-2:] == ["2026-05-31: 1 new, 1 changed", "2026-06-01: 0 new, 1 changed"]
+    assert [text.text for text in root.findall(".//text")][:3] == ["Apr", "May", "Mon"]
 
 
 def test_pictures_are_bounded() -> None:

@@ -1,7 +1,7 @@
-"""The charts of the overview. Pure; equal charts are drawn once for all viewers of a time zone."""
+"""The charts of the overview, and the calendar of a stream. Pure; equal charts are drawn once for a time zone."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -10,8 +10,9 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from floodmark.model.durations import format_duration
-from floodmark.model.minutes import MinuteReport, MinuteRow
+from floodmark.model.minutes import MinuteReport, MinuteRow, StreamDay
 
+from .cells import Day, calendar
 from .charts import nice_top
 from .plots import Axes, Series, lines, stacked
 from .regions import version_of
@@ -70,6 +71,15 @@ def _draw(rows: tuple[MinuteRow, ...], step: int, zone: tzinfo) -> ActivityChart
     )
     each = "a minute" if step == 1 else f"{step} minutes" if step < 60 else f"{step / 60:g} h"
     return ActivityCharts(*drawn, each, version_of(*drawn))
+
+
+def item_calendar(days: Sequence[StreamDay], until: date, *, weeks: int = 53) -> Markup:
+    """Return a calendar of the items of a stream by UTC day, up to a day."""
+    shown = {
+        day.day: Day(day.new + day.changed, f"{day.day}: {day.new:,} new, {day.changed:,} changed") for day in days
+    }
+    total = sum(day.new for day in days)
+    return calendar(shown, until=until, label=f"Items by day: {total:,} new in {weeks} weeks", weeks=weeks)
 
 
 def _series(kind: str, name: str, values: Sequence[int]) -> Series:

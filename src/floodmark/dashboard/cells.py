@@ -72,8 +72,9 @@ def _months(first: date, weeks: int) -> Markup:
     text, drawn, last = Markup('<text x="{}" y="10">{}</text>'), list[Markup](), -9
     for week in range(weeks):
         monday = first + timedelta(weeks=week)
-        # The week in which a month begins, unless there is no room for its name.
-        if (monday.day <= 7 or week == 0) and week - last >= 3 and week <= weeks - 2:
+        # The week in which a month begins, and the first one, unless there is no room for the name.
+        is_long = week == 0 and (monday + timedelta(weeks=3)).month == monday.month
+        if (monday.day <= 7 or is_long) and week - last >= 3 and week <= weeks - 2:
             drawn.append(text.format(_LEFT + week * _STEP, f"{monday:%b}"))
             last = week
     return Markup("").join(drawn)
