@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 from msgspec import Struct
 from sqlalchemy import insert, text
 
@@ -101,15 +102,16 @@ async def fill(resources: Resources, sizes: Sizes) -> None:
             SELECT n, {of_stream}, {pad("n", 9)}, 1, {ago(stored)}, n, {ago(stored)} FROM {series(sizes.items)}
              WHERE n > {sizes.items - _EVENTS}""",
     ]
-    async with resources.database.working_long() as connection:
+    async with resources.database.working_long() as writing:
         for statement in statements:
-            await connection.execute(text(statement))
+            await writing.execute(text(statement))
     await _fill_budgets(resources, sizes)
     if dialect == "postgresql":
-        async with resources.database.engine.connect() as connection:
-            await connection.execution_options(isolation_level="AUTOCOMMIT")
-            await connection.execute(text("SET statement_timeout = 0"))
-            await connection.execute(text("VACUUM ANALYZE"))
+        url = resources.database.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        # On its own connection: those of the pool have a deadline.
+        connection = await asyncpg.connect(url)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.close()
 
 
 def _json(dialect: str, value: str) -> str:
