@@ -10,7 +10,7 @@ import pytest
 
 from api.serving import Api, served
 from floodmark.api import live as feed
-from floodmark.api.live import Live, Message
+from floodmark.api.live import Live, LiveListener, Message
 from floodmark.model.batch import Batch, Item
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.store.jobs import Jobs
@@ -161,3 +161,19 @@ async def test_only_so_many_can_listen(light: Api, monkeypatch: pytest.MonkeyPat
     async with listening(light):
         refused = await light.get("live")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+
+
+async def test_a_page_is_told_once_of_many_changes_of_a_kind() -> None:
+    """It loads itself once for all of them; a program that follows the feed gets every one."""
+    page, program = LiveListener(("execution", "limit"), joins=True), LiveListener(("execution", "limit"))
+    for listener in (page, program):
+        for number in range(5000 if listener is page else 3):
+            listener.give(Message("execution", b"%d" % number))
+            listener.give(Message("worker", b"x"))
+        listener.give(Message("limit", b"a"))
+        assert not listener.is_dropped
+    assert [await page.next(1) for _ in range(2)] == [Message("execution", b"4999"), Message("limit", b"a")]
+    assert page.waiting.empty()
+    page.give(Message("execution", b"later"))
+    assert await page.next(1) == Message("execution", b"later")
+    assert program.waiting.qsize() == 4

@@ -11,6 +11,7 @@ from rich.console import Console
 from sqlalchemy import event, text
 
 from api.serving import served
+from floodmark.api.changed_executions import changed_executions, unfinished_queries
 from floodmark.cli.top import frame
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
@@ -71,7 +72,7 @@ async def stock(resources: Resources) -> None:
     await fleet.tick("one", timedelta(seconds=5))
     ttl = timedelta(seconds=30)
     await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=4, busy=2, draining=False, ttl=ttl)
-    await OverviewReader(*given, resources.repositories.fleet, resources.repositories.staleness).measure()
+    await OverviewReader(*given, resources.repositories).measure()
 
 
 async def test_an_overview_tells_what_runs_waits_fails_and_how_fresh_it_is(resources: Resources) -> None:
@@ -139,6 +140,18 @@ async def test_it_is_read_by_indexes_only(resources: Resources, name: str) -> No
         for table in ("executions", "jobs", "watermarks", "items"):
             whole = [f"Seq Scan on {table}"] if resources.database.dialect == "postgresql" else [f"SCAN {table}\n"]
             assert not any(words in plan for words in whole), f"{statement}\n{plan}"
+
+
+async def test_the_live_feed_reads_unfinished_executions_and_no_history(resources: Resources) -> None:
+    """It looks twice a second, and SQLite would read the whole history to find the newest of them."""
+    await stock(resources)
+    for query, name in zip(unfinished_queries(), ("running", "queued", "waiting"), strict=True):
+        compiled = query.compile(resources.database.engine, compile_kwargs={"literal_binds": True})
+        plan = await plan_of(resources, str(compiled), ())
+        assert f"ix_job_executions_{name}" in plan, plan
+        assert "TEMP B-TREE" not in plan
+    found = await changed_executions(resources.database, resources.clock, [])
+    assert {row.job_name for row in found} >= {"busy", "starting", "shaky", "held"}
 
 
 async def plan_of(resources: Resources, statement: str, values: Any) -> str:

@@ -1,5 +1,6 @@
 """What the databases do in SQL is what the rules say: every case, or random ones, on SQLite and on PostgreSQL."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -12,6 +13,7 @@ from sqlalchemy import delete, insert
 
 from floodmark.model.batch import Kept
 from floodmark.model.execution import ENDED, Hold, Lease, State
+from floodmark.model.freshness_map import FreshnessLevel
 from floodmark.model.ids import new_id
 from floodmark.model.job import Frequency, Priority, ScheduleType, When
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
@@ -21,12 +23,20 @@ from floodmark.rules.holding import Unfinished, is_freed, next_held
 from floodmark.rules.outcomes import consequence_of
 from floodmark.rules.rank import rank_of
 from floodmark.rules.rescue import count_rescues, rescue_of
-from floodmark.rules.staleness import INTERVALS, TIMED, is_stale, usual_interval
+from floodmark.rules.staleness import (
+    INTERVALS,
+    TIMED,
+    freshness_level,
+    is_stale,
+    patience_of,
+    usual_interval,
+    usual_pause,
+)
 from floodmark.rules.starting import find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream, stream_name
 from floodmark.store.port import Settlement
 from floodmark.store.staleness import Staleness
-from floodmark.store.tables import budgets, job_dependencies, job_executions, jobs, watermarks
+from floodmark.store.tables import activity, budgets, job_dependencies, job_executions, jobs, watermarks
 from floodmark.testing.factories import (
     TTL,
     Opened,
@@ -360,6 +370,8 @@ _TIMED = st.fixed_dictionaries(
         "next_hours": _HOURS,
         "checked_hours": st.one_of(st.none(), st.integers(0, 100)),
         "created_hours": st.integers(0, 100),
+        "polled_hours": st.one_of(st.none(), st.integers(0, 40)),
+        "paused": st.sampled_from((False, False, False, True)),
     }
 )
 
@@ -369,7 +381,7 @@ _TIMED = st.fixed_dictionaries(
 async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn: list[dict[str, Any]]) -> None:
     now, max_age = datetime.now(UTC), 24 * HOUR
     async with resources.database.writing() as connection:
-        for table in (watermarks, jobs, budgets):
+        for table in (activity, watermarks, jobs, budgets):
             await connection.execute(delete(table))
     for name, (row, _) in _BUDGETS.items():
         await _insert(resources, budgets, [{"name": name, "interval_seconds": 1.0, **row}])
@@ -382,14 +394,41 @@ async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn:
         resources, watermarks, [{"stream": _stream(row), "last_checked_at": now - age * HOUR} for row, age in checked]
     )
 
-    stale = await Staleness(resources.database, resources.clock, telegram_max_age=max_age).page(limit=1000)
+    polled = {row["job_id"]: one["polled_hours"] for row, one in zip(rows, drawn, strict=True)}
+    polls = [{"job_id": job_id, "polled_at": now - n * HOUR} for job_id, n in polled.items() if n is not None]
+    await _insert(resources, activity, polls)
+    staleness = Staleness(resources.database, resources.clock, telegram_max_age=max_age)
 
+    stale, cells = await staleness.page(limit=1000), await staleness.worst(limit=1000)
+
+    due = [(row, age) for row, age in zip(rows, ages, strict=True) if not row["paused"]]
     expected = {
         row["job_id"]
-        for row, age in zip(rows, ages, strict=True)
+        for row, age in due
         if is_stale(age * HOUR, source=row["source"], interval=_interval(row), telegram_max_age=max_age)
     }
     assert {job.job_id for job in stale} == expected
+    were_checked = {row["job_id"] for row, _ in checked}
+    levels = {row["job_id"]: FreshnessLevel.OFF for row in rows}
+    for row, age in due:
+        interval = _interval(row)
+        levels[row["job_id"]] = freshness_level(
+            age * HOUR,
+            usual=_usual(row, polled[row["job_id"]], interval, now),
+            patience=patience_of(row["source"], interval, max_age),
+            was_checked=row["job_id"] in were_checked,
+        )
+    assert {cell.job_id: cell.level for cell in cells} == levels
+    [kinds, tags] = await staleness.by_level()
+    found = Counter({(kind.name, level): count for kind in kinds for level, count in kind.levels.items()})
+    assert found == Counter((row["source"], levels[row["job_id"]]) for row in rows)
+    assert tags == []
+
+
+def _usual(row: dict[str, Any], polled: int | None, interval: timedelta | None, now: datetime) -> timedelta | None:
+    if row["schedule_type"] is not ScheduleType.ADAPTIVE:
+        return interval
+    return usual_pause(interval, None if polled is None else now - polled * HOUR, row["next_run"])
 
 
 def _timed_job(drawn: dict[str, Any], now: datetime) -> dict[str, Any]:
@@ -397,6 +436,7 @@ def _timed_job(drawn: dict[str, Any], now: datetime) -> dict[str, Any]:
     return {
         **_job(new_id()),
         "source": drawn["source"],
+        "paused": drawn["paused"],
         "schedule_type": kind,
         "interval_seconds": drawn["interval_hours"] * 3600.0 if kind is ScheduleType.INTERVAL else None,
         "frequency": drawn["frequency"] if kind is ScheduleType.CALENDAR else None,

@@ -55,17 +55,27 @@ class Message(NamedTuple):
 
 
 class LiveListener:
-    """A connection to the feed: the kinds of events it wants, and its queue."""
+    """A connection to the feed: the kinds of events it wants, and its queue.
 
-    def __init__(self, kinds: Sequence[Kind]) -> None:
+    `joins`: of several waiting messages of a kind it wants only the newest. A page asks for itself once for all of
+    them, and sending each to every open page would take longer than the work of a busy fleet.
+    """
+
+    def __init__(self, kinds: Sequence[Kind], *, joins: bool = False) -> None:
         self.kinds = frozenset(kinds)
         self.waiting: asyncio.Queue[Message | None] = asyncio.Queue(MOST_QUEUED)
         self.is_dropped = False
+        self._joins, self._newest = joins, dict[Kind, Message]()
 
     def give(self, message: Message) -> None:
         """Queue a message; a listener without room is dropped."""
         if self.is_dropped or message.kind not in self.kinds:
             return
+        if self._joins:
+            is_waiting = message.kind in self._newest
+            self._newest[message.kind] = message
+            if is_waiting:
+                return
         try:
             self.waiting.put_nowait(message)
         except asyncio.QueueFull:
@@ -75,7 +85,8 @@ class LiveListener:
         """Return the next message; None if there was none within this time, or if the feed ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                return await self.waiting.get()
+                message = await self.waiting.get()
+                return message if message is None else self._newest.pop(message.kind, message)
         return None
 
     def end(self) -> None:
@@ -121,9 +132,10 @@ class Live:
     ) -> AsyncIterator[bytes]:
         """Yield the feed for one listener, from now on or from the position `after`.
 
-        `check_access` is called about every second, and ends the feed by raising. `beats`: send a `beat` every second.
+        `check_access` is called about every second, and ends the feed by raising. `beats`: send a `beat` in every
+        second without a message, and of several waiting messages of a kind only the newest.
         """
-        listener = LiveListener(kinds)
+        listener = LiveListener(kinds, joins=beats)
         try:
             since = await self._join(listener)
             yield _HELLO

@@ -42,6 +42,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "history": "history:history",
         "logs": "logs:logs",
         "stats": "history:stats",
+        "minutes": "counts:minutes",
         "cleanup": "history:cleanup",
         "dlq": "history:dlq",
         "freshness": "freshness:freshness",
@@ -51,6 +52,7 @@ _PANELS: dict[str, dict[str, str]] = {
     "Collected data": {
         "items": "streams:items",
         "events": "streams:events",
+        "days": "counts:days",
         "watermark": "streams:watermark",
         "report": "reports:report",
         "export": "files:export",

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from floodmark.errors import InvalidInput
 from floodmark.model.durations import format_duration
 from floodmark.model.freshness import BudgetFreshness, JobFreshness
+from floodmark.model.freshness_map import FreshnessLevel
 from floodmark.operations.declaration import MOST_ROWS
 
 from .output import counted, facts, plain, print_json, safe, short, table
@@ -24,6 +26,9 @@ def freshness(
     context: typer.Context,
     *,
     budget: Annotated[str | None, typer.Option(metavar="NAME", help="Only this budget and its jobs.")] = None,
+    as_map: Annotated[
+        bool, typer.Option("--map", help="Show how late all sources are for their own rhythm, the latest first.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Maximum number of sources.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -32,6 +37,10 @@ def freshness(
     floodmark freshness --budget news
     """
     cli = CliContext.of(context)
+    if as_map:
+        if budget is not None:
+            raise InvalidInput("--map covers all jobs, and --budget only some", hint="use only one of them")
+        return _show_map(cli, limit, as_json=as_json)
     report = cli.work(lambda operations: operations.freshness(budget=budget, limit=limit))
     if as_json:
         return print_json(report)
@@ -47,6 +56,32 @@ def freshness(
         total = sum(one.sources for one in shown)
         cli.note(f"[dim]The {limit} slowest of {total:,} sources. Show more: --limit N, at most {MOST_ROWS}[/]")
     return None
+
+
+def _show_map(cli: CliContext, limit: int, *, as_json: bool) -> None:
+    found = cli.work(lambda operations: operations.freshness_map())
+    if as_json:
+        return print_json(found)
+    now = datetime.now(UTC)
+    if found.measured_at is None:
+        cli.out.print("Not measured yet.")
+        return cli.note("The scheduler measures it: floodmark up")
+    names = [level.replace("_", " ") for level in FreshnessLevel]
+    groups = ([group.name, *(f"{group.levels.get(level, 0):,}" for level in FreshnessLevel)] for group in found.kinds)
+    cli.out.print(table("source", *names, rows=groups, right=names))
+    cells = [cell for cell in found.cells if cell.level is not FreshnessLevel.OFF][:limit]
+    rows = (
+        [
+            Text(short(cell.name, 60), style="bold"),
+            cell.level.replace("_", " "),
+            "never" if cell.checked_at is None else relative(cell.checked_at, now),
+            _delay(cell.usual_seconds),
+        ]
+        for cell in cells
+    )
+    cli.out.print()
+    cli.out.print(table("job", "level", "last checked", "usual pause", rows=rows, one_line=True))
+    return cli.note(f"[dim]Measured {relative(found.measured_at, now)}; {counted(found.jobs, 'job')}.[/]")
 
 
 def _print_budget(cli: CliContext, row: BudgetFreshness, now: datetime) -> None:

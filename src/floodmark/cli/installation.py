@@ -1,6 +1,7 @@
 """The installation: workers, schema, settings, keys and checks."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 from rich.text import Text
 
 from floodmark.errors import InvalidInput, NotFound, Unavailable
-from floodmark.model.fleet import Finding, FleetInfo, WorkerInfo
+from floodmark.model.fleet import Finding, FleetInfo, SettingShown, WorkerInfo
 from floodmark.operations.declared import AsyncOperations
 
 from .confirmation import confirm
@@ -102,17 +103,16 @@ def settings(
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from their default.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List all settings with their values and origins. Secrets are masked."""
+    """List all settings with their values and origins. Secrets are masked. With --url: those of the server."""
     cli = CliContext.of(context)
+    every = _settings(cli)
     rows = [
-        row
-        for row in cli.settings().rows()
-        if (key is None or key.upper() in row.key) and not (changed and row.origin == "default")
+        row for row in every if (key is None or key.upper() in row.key) and not (changed and row.origin == "default")
     ]
-    if key is not None and not any(key.upper() in row.key for row in cli.settings().rows()):
-        raise NotFound(f"no setting has {key[:60]!r} in its name", hint=_close_settings(cli, key))
+    if key is not None and not any(key.upper() in row.key for row in every):
+        raise NotFound(f"no setting has {key[:60]!r} in its name", hint=_close_settings(every, key))
     if as_json:
-        return print_json([row._asdict() for row in rows])
+        return print_json(rows)
     if not rows:
         return cli.out.print("All settings have their defaults. List all: floodmark settings")
     shown = [
@@ -127,8 +127,15 @@ def settings(
     return cli.out.print(table("key", "value", "from", "", rows=shown))
 
 
-def _close_settings(cli: CliContext, key: str) -> str:
-    close = get_close_matches(key.upper(), [row.key for row in cli.settings().rows()], n=3)
+def _settings(cli: CliContext) -> list[SettingShown]:
+    # Without a server this reads no database: the settings may be wrong.
+    if cli.url() is None:
+        return [SettingShown(**row._asdict()) for row in cli.settings().rows()]
+    return cli.work(lambda operations: operations.settings())
+
+
+def _close_settings(every: Sequence[SettingShown], key: str) -> str:
+    close = get_close_matches(key.upper(), [row.key for row in every], n=3)
     return f"did you mean {', '.join(close)}?" if close else "list all with: floodmark settings"
 
 

@@ -7,7 +7,9 @@ operations.py   the operations as a caller may use and see them
 actions.py      every button: one route that carries out an operation from a form
 signing_in.py   sign-in with a token, sign-out
 rendering.py    Jinja2, its filters and the state of the page frame
-charts.py       charts as SVG, pure
+charts.py       charts as SVG, pure; plots.py: charts over time with axes; cells.py: calendars and maps of squares
+activity.py     the charts of the overview; freshness_cells.py: its freshness map; both pure
+regions.py      parts of a page that are not sent again to a page that has them
 assets.py       style sheet and script, under names that change with their content
 pages/          the pages, by subject
 templates/      their templates; `frame.html` is the common frame, `parts.html` the macros

@@ -7,10 +7,10 @@ without it a page asks.
 
 from collections.abc import Mapping
 from functools import cache, singledispatch
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -32,6 +32,7 @@ from .view import View
 
 _OWN = (FIELD, "back", "said", "ask", "sure")
 _MOST_FIELDS = 2000
+_BOUNDS = ("gt", "ge", "lt", "le", "min_length", "max_length", "pattern")
 
 
 async def act(request: Request) -> Response:
@@ -112,7 +113,8 @@ def arguments_of(operation: Operation[Any, Any], fields: Mapping[str, list[str]]
 
 
 def _read(param: Param, values: list[str]) -> Any:
-    adapter = _adapter(param.type if param.place.type is None else param.place.type)
+    kind, schema = param.type if param.place.type is None else param.place.type, param.place.schema
+    adapter = _adapter(kind, tuple((name, schema[name]) for name in _BOUNDS if name in schema))
     for given in (values[0], values):
         try:
             return adapter.validate_python(given)
@@ -123,8 +125,9 @@ def _read(param: Param, values: list[str]) -> Any:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(model_for(kind))
+def _adapter(kind: Any, bounds: tuple[tuple[str, Any], ...]) -> TypeAdapter[Any]:
+    """Return what reads and checks a value, with the same bounds as in the API."""
+    return TypeAdapter(Annotated.__class_getitem__((model_for(kind), Field(**dict(bounds)))))  # type: ignore[attr-defined]
 
 
 def _operation(name: str) -> Operation[Any, Any]:

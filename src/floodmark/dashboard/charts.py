@@ -1,7 +1,7 @@
 """Charts as SVG. Pure: values in, markup out. Colours are classes of the style sheet."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -9,6 +9,8 @@ from markupsafe import Markup
 # The size of a chart in its own units; the style sheet sets how wide it is shown.
 WIDTH, HEIGHT = 600, 120
 _LEAST_SPAN = 3.0
+# Higher numbers are taken for errors.
+_HIGHEST = 1e18
 
 
 class Bar(NamedTuple):
@@ -28,7 +30,7 @@ class Point(NamedTuple):
 
 def bars(values: Sequence[Bar], *, label: str, height: int = HEIGHT, highest: float | None = None) -> Markup:
     """Return a bar chart. `label` says what it shows, for those who cannot see it."""
-    top = nice_top(max((sum(value for _, value in bar.parts) for bar in values), default=0) or highest or 1)
+    top = nice_top(highest_of(sum(value for _, value in bar.parts) for bar in values) or highest or 1)
     step = WIDTH / max(1, len(values))
     drawn = Markup("").join(_bar(bar, at * step, step, height, top=top) for at, bar in enumerate(values))
     return _svg("chart bars", label, height, drawn + _scale(top, height))
@@ -37,13 +39,13 @@ def bars(values: Sequence[Bar], *, label: str, height: int = HEIGHT, highest: fl
 def line(values: Sequence[Point], *, label: str, height: int = HEIGHT) -> Markup:
     """Return a line chart with a filled area; a value of None is a gap."""
     known = [point.value for point in values if point.value is not None]
-    top, step = nice_top(max(known, default=0) or 1), WIDTH / max(1, len(values) - 1)
+    top, step = nice_top(highest_of(known) or 1), WIDTH / max(1, len(values) - 1)
     pieces: list[list[tuple[float, float]]] = [[]]
     for at, point in enumerate(values):
         if point.value is None:
             pieces.append([])
         else:
-            pieces[-1].append((at * step, height - height * point.value / top))
+            pieces[-1].append((at * step, height - height * share_of(point.value, top)))
     drawn = Markup("").join(_area(piece, height) for piece in pieces if piece)
     hovers = Markup("").join(_hover(point, at * step, step, height) for at, point in enumerate(values))
     return _svg("chart line", label, height, drawn + hovers + _scale(top, height))
@@ -95,18 +97,30 @@ def spans(values: Sequence[Span], *, label: str, height: int = 28) -> Markup:
 
 
 def nice_top(value: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, 20, 50 ... that is not below a value."""
-    if value <= 0 or not math.isfinite(value):
+    """Return the smallest of 1, 2, 5, 10, 20, 50 ... that is not below a value; 1 if the value is no such number."""
+    if not 0 < value < _HIGHEST:
         return 1
     power = 10.0 ** math.floor(math.log10(value))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
+    # The last one also if a tiny number is not exact.
+    return next((factor * power for factor in (1, 2, 5) if factor * power >= value), 10 * power)
+
+
+def highest_of(values: Iterable[float]) -> float:
+    """Return the highest of the values that can be drawn; 0 if there is none."""
+    return max((value for value in values if 0 < value < _HIGHEST), default=0)
+
+
+def share_of(value: float, top: float) -> float:
+    """Return the part of a value in the height of a chart, from 0 to 1; 0 for what is no number."""
+    share = value / top if top > 0 and not math.isnan(value) else 0.0
+    return 0.0 if math.isnan(share) else min(1.0, max(0.0, share))
 
 
 def _bar(bar: Bar, left: float, step: float, height: int, *, top: float, least: float = 0) -> Markup:
     drawn, used = Markup(""), 0.0
     for kind, value in bar.parts:
         if value > 0:
-            size = max(least, height * min(value, top) / top)
+            size = max(least, height * share_of(value, top))
             used += size
             rect = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
             drawn += rect.format(kind, left + 0.5, height - used, max(0.5, step - 1), size)

@@ -32,6 +32,17 @@ NAVIGATION = (
         ),
     ),
     Group(
+        "Operation",
+        (
+            Link("Workers", "/workers", "workers", "w"),
+            Link("Limits and breakers", "/limits", "limits", "l"),
+            Link("Budgets", "/budgets", "budgets", "b"),
+            Link("Freshness", "/freshness", "freshness", "f"),
+            Link("Doctor", "/doctor", "doctor", "h", role="operate"),
+            Link("Settings", "/settings", "settings", "s", role="admin"),
+        ),
+    ),
+    Group(
         "Administration",
         (
             Link("Accounts", "/accounts", "accounts", "a"),

@@ -16,9 +16,12 @@ from floodmark.triggers.parsing import words_of
 from floodmark.version import __version__
 
 from . import charts
+from .activity import activity_charts
 from .assets import asset_name
 from .csrf import csrf_field
+from .freshness_cells import NAMES, draw_map
 from .navigation import NAVIGATION, has_page
+from .regions import has_region
 from .view import zone_named
 
 _LONGEST_TEXT = 20_000
@@ -36,6 +39,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    made.globals |= {
+        "activity_charts": activity_charts,
+        "draw_map": draw_map,
+        "level_names": NAMES,
+        "has_region": has_region,
+    }
     made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
     made.globals |= {"navigation": NAVIGATION, "has_page": has_page, "words_of": words_of, "zone_named": zone_named}
     made.filters |= {

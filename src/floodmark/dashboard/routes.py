@@ -19,17 +19,21 @@ from .pages import (
     accounts,
     add,
     audit,
+    budgets,
     dead_letters,
     docs,
     executions,
     find,
+    installation,
     job,
     job_edit,
     jobs,
+    limits,
     migration,
     overview,
     tokens,
     triggers,
+    workers,
 )
 
 PAGES: tuple[DashboardPage, ...] = (
@@ -42,6 +46,11 @@ PAGES: tuple[DashboardPage, ...] = (
     *executions.PAGES,
     *dead_letters.PAGES,
     *find.PAGES,
+    # Operation
+    *workers.PAGES,
+    *limits.PAGES,
+    *budgets.PAGES,
+    *installation.PAGES,
     # Administration
     *accounts.PAGES,
     *triggers.PAGES,

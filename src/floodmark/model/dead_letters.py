@@ -19,7 +19,7 @@ class DeadLetterGroup(Struct, frozen=True, kw_only=True):
 
     fingerprint: Annotated[str, Meta(description="The error without its variable parts; identifies the group.")]
     count: int
-    example: Annotated[str, Meta(description="The newest error in full.")]
+    example: Annotated[str, Meta(description="The newest error, at most 2,000 characters of it.")]
     newest: Annotated[datetime, Meta(description="When the newest of them failed.")]
     oldest: Annotated[datetime, Meta(description="When the oldest of them failed.")]
     jobs: Annotated[tuple[str, ...], Meta(description="Up to ten of the affected jobs.")]

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from .dead_letters import DeadLetterGroup
 from .execution import Hold, State, Statistics
 from .limits import BreakerRow, LimitRow
 
@@ -105,6 +106,9 @@ class Running(Struct, frozen=True, kw_only=True):
         bool, Meta(description="Whether `kept` is a lower bound, because the execution began long ago.")
     ] = False
     kept_at: Annotated[datetime | None, Meta(description="When its last batch was stored.")] = None
+    usual_seconds: Annotated[
+        float | None, Meta(description="How long the last successful run of its job took; null if it is not known.")
+    ] = None
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -158,6 +162,10 @@ class Overview(Struct, frozen=True, kw_only=True):
     dead_letters: int
     failed: Annotated[list[Failed], Meta(description="The last failures, newest first.")]
     kept_last_minute: Annotated[int, Meta(description="New and changed items in the last minute; ends at 5,000.")]
+    failures: Annotated[
+        list[DeadLetterGroup],
+        Meta(description="Dead letters by error, the most frequent first, as the leader last counted them."),
+    ] = []
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -169,3 +177,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     ok: Annotated[bool, Meta(description="Whether the check passed.")]
     text: str
     hint: Annotated[str, Meta(description="The next step; empty if the check passed.")] = ""
+
+
+class SettingShown(Struct, frozen=True, kw_only=True):
+    """A setting of a process."""
+
+    key: str
+    value: Annotated[str, Meta(description="As it can be typed; empty if it is not set, masked if it is a secret.")]
+    origin: Annotated[str, Meta(description="Where it came from: `default`, `environment`, `.env`, ...")]
+    help: Annotated[str, Meta(description="What it means.")]

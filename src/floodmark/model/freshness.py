@@ -78,3 +78,6 @@ class FreshnessReport(Struct, frozen=True, kw_only=True):
     budgets: list[BudgetFreshness]
     sources: list[JobFreshness]
     next: Annotated[str | None, Meta(description="The `cursor` of the next sources; null if there are none.")] = None
+    measured_at: Annotated[
+        datetime | None, Meta(description="When the leader measured it; null if it was computed for this answer.")
+    ] = None

@@ -3,12 +3,15 @@
 from typing import Annotated, Any
 
 from floodmark.model.audit import AuditRow
-from floodmark.model.fleet import Finding, FleetInfo, FleetMetrics, Health, Overview
+from floodmark.model.fleet import Finding, FleetInfo, FleetMetrics, Health, Overview, SettingShown
+from floodmark.model.minutes import MinuteReport
 from floodmark.model.page import Page
 
-from .declaration import Each, Envelope, Query, get, post
+from .declaration import WHOLE_LIST, Each, Envelope, Query, get, post
 from .words import Cursor, Limit, Text
 
+# Older minutes are deleted.
+LONGEST_HOURS = 28 * 24
 _FLEET, _INSTALLATION = "Scheduler", "Installation"
 _DRAINING = Envelope("DrainingOut", "Whether workers accept no new work.", "draining")
 
@@ -47,6 +50,18 @@ class FleetOperations:
         It is cheap enough to be asked every second.
         """
 
+    @get("/minutes", tag=_FLEET, operation_id="show_minutes")
+    async def minutes(
+        self,
+        hours: Annotated[float, Query("How many hours to look back.", gt=0, le=LONGEST_HOURS)] = 6,
+        *,
+        rows: Annotated[int, Query("The maximum number of rows.", ge=10, le=400)] = 400,
+    ) -> MinuteReport:
+        """Show what happened by the minute. Ended executions, items, how late executions started, the longest queue.
+
+        The leader counts every few seconds and keeps four weeks. In a longer time each row has several minutes.
+        """
+
 
 class InstallationOperations:
     """Examine the installation, and read its audit log."""
@@ -66,6 +81,10 @@ class InstallationOperations:
     )
     async def doctor(self) -> list[Finding]:
         """Examine the installation. This is `floodmark doctor`; it reads a lot of data, so do not poll it."""
+
+    @get("/settings", role="admin", tag=_INSTALLATION, operation_id="list_settings", envelope=WHOLE_LIST)
+    async def settings(self) -> list[SettingShown]:
+        """List the settings of this process. They have their values, origins and meanings; secrets are masked."""
 
     @get("/audit", tag=_INSTALLATION, operation_id="list_audit")
     async def audit(

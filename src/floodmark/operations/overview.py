@@ -1,27 +1,30 @@
 """The queries of the overview, cheap enough to run every second.
 
 Tables: `executions` by its partial indexes, `jobs` and `watermarks` by their keys, the newest rows of `outbox`, and
-`facts`: the leader writes the freshness of the sources there, because computing it reads every job.
+`facts`: the leader writes the freshness of the sources and the groups of failures there, because computing them reads
+every job and many dead letters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Select, and_, case, func, literal, select
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, Select, and_, case, false, func, literal, select
 
 from floodmark.model.clock import Clock
+from floodmark.model.dead_letters import DeadLetterGroup
 from floodmark.model.execution import Hold, State
 from floodmark.model.fleet import Failed, Running, SourceFreshness, Waiting
+from floodmark.model.freshness_map import FreshnessMap
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.rule_sql import JOB_STREAM
-from floodmark.store.staleness import Staleness
 from floodmark.store.tables import job_executions, jobs, outbox, watermarks
+from floodmark.wiring.repositories import Repositories
 
 MOST_SHOWN = 50
 # Larger numbers are not counted exactly.
@@ -31,7 +34,11 @@ MOST_EVENTS = 5_000
 _MOST_FAILED = 50
 _MOST_SEARCHED = 500
 _MINUTE = timedelta(minutes=1)
-_FACT = "freshness"
+# Finished runs that are searched for a successful one.
+_MOST_RUNS = 10
+_MOST_GROUPS, _MOST_CELLS = 20, 600
+_LONGEST_EXAMPLE = 1000
+_FRESHNESS, _FAILURES, _MAP = "freshness", "failures", "freshness_map"
 
 _e = job_executions.c
 
@@ -57,63 +64,69 @@ class _Measured(Struct, frozen=True, kw_only=True):
 class OverviewReader:
     """Reads the parts of an overview."""
 
-    def __init__(self, database: Database, clock: Clock, fleet: FleetRepository, staleness: Staleness) -> None:
-        self._database, self._clock, self._fleet, self._staleness = database, clock, fleet, staleness
+    def __init__(self, database: Database, clock: Clock, repositories: Repositories) -> None:
+        self._database, self._clock, self._fleet = database, clock, repositories.fleet
+        self._staleness, self._letters = repositories.staleness, repositories.dead_letters
 
     async def executions(self) -> Executions:
         """Return running, waiting and failed executions."""
         async with self._database.reading() as connection:
             now = await present_moment(self._database, self._clock, connection)
-            counts = (await connection.execute(count_query(now))).one()
+            counts = (await connection.execute(count_query())).one()
+            rows = (await connection.execute(running_query())).all()
+            events = await _read_events(connection, rows, now)
             return Executions(
                 at=now,
                 running_count=counts.running,
-                running=await _read_running(connection),
+                running=[_run(row, events) for row in rows],
                 waiting_count=counts.waiting,
                 waiting=await _read_waiting(connection),
                 dead_letters=counts.dead,
                 failed=await _read_failed(connection),
-                kept_last_minute=counts.kept,
+                kept_last_minute=events.last_minute,
             )
 
     async def freshness(self) -> tuple[list[SourceFreshness], datetime | None]:
         """Return the freshness of each source, and when it was measured."""
-        stored = await self._fleet.get_fact(_FACT)
-        if stored is None:
-            return [], None
-        measured = msgspec.convert(stored, _Measured)
-        return measured.sources, measured.at
+        measured = await self._fleet.read_fact(_FRESHNESS, _Measured)
+        return ([], None) if measured is None else (measured.sources, measured.at)
+
+    async def failures(self) -> list[DeadLetterGroup]:
+        """Return the dead letters by error, as they were last counted."""
+        return await self._fleet.read_fact(_FAILURES, list[DeadLetterGroup]) or []
+
+    async def freshness_map(self) -> FreshnessMap:
+        """Return the freshness map, as it was last measured."""
+        return await self._fleet.read_fact(_MAP, FreshnessMap) or FreshnessMap()
 
     async def measure(self) -> None:
-        """Measure the freshness of each source. It reads every job, so only the leader does it, now and then."""
-        sources = await self._staleness.by_source()
+        """Measure the freshness of each source, and count failures.
+
+        It reads every job and many dead letters, so only the leader does it, now and then.
+        """
+        sources, (kinds, tags) = await self._staleness.by_source(), await self._staleness.by_level()
+        cells, failures = await self._staleness.worst(limit=_MOST_CELLS), await self._letters.groups()
         _, now = await self._fleet.last_tick_and_now()
-        await self._fleet.set_fact(_FACT, msgspec.to_builtins(_Measured(at=now, sources=sources)))
+        count = sum(kind.jobs for kind in kinds)
+        shown = [replace(group, example=group.example[:_LONGEST_EXAMPLE]) for group in failures[:_MOST_GROUPS]]
+        measured = {
+            _FRESHNESS: _Measured(at=now, sources=sources),
+            _MAP: FreshnessMap(measured_at=now, jobs=count, kinds=kinds, tags=tags, cells=cells),
+            _FAILURES: shown,
+        }
+        for name, value in measured.items():
+            await self._fleet.set_fact(name, msgspec.to_builtins(value))
 
 
-def count_query(now: datetime) -> Select[Any]:
+def count_query() -> Select[Any]:
     """Return the query that counts executions by state, up to a bound."""
 
-    def count_of(rows: Select[Any]) -> Any:
+    def of(state: State) -> Any:
+        rows = select(_e.execution_id).where(_e.state == literal(state, literal_execute=True)).limit(MOST_COUNTED)
         return select(func.count()).select_from(rows.subquery()).scalar_subquery()
 
-    def of(state: State) -> Any:
-        return count_of(
-            select(_e.execution_id).where(_e.state == literal(state, literal_execute=True)).limit(MOST_COUNTED)
-        )
-
-    recent = _recent()
-    kept = select(func.count()).select_from(recent).where(recent.c.created_at > now - _MINUTE).scalar_subquery()
-    return select(
-        of(State.RUNNING).label("running"),
-        of(State.WAITING).label("waiting"),
-        of(State.DEAD).label("dead"),
-        kept.label("kept"),
-    )
-
-
-def _recent() -> Any:
-    return select(outbox.c.stream, outbox.c.created_at).order_by(outbox.c.seq.desc()).limit(MOST_EVENTS).subquery()
+    states = {"running": State.RUNNING, "waiting": State.WAITING, "dead": State.DEAD}
+    return select(*(of(state).label(name) for name, state in states.items()))
 
 
 def running_query() -> Select[Any]:
@@ -128,6 +141,7 @@ def running_query() -> Select[Any]:
             jobs.c.source,
             func.coalesce(watermarks.c.items_stream, watermarks.c.stream).label("stream"),
             watermarks.c.moved_at,
+            _usual_duration().label("usual_seconds"),
         )
         .select_from(tables)
         .where(_e.state == literal(State.RUNNING, literal_execute=True))
@@ -136,28 +150,57 @@ def running_query() -> Select[Any]:
     )
 
 
-def kept_query(starts: Mapping[str, datetime]) -> Select[Any]:
-    """Return the query that counts the newest events of each stream since its start."""
-    recent = _recent()
-    since = case(starts, value=recent.c.stream)
-    mine = and_(recent.c.stream.in_(starts), recent.c.created_at >= since)
-    counts = select(recent.c.stream, func.count().label("kept"))
-    return counts.where(mine).group_by(recent.c.stream)
+def _usual_duration() -> Any:
+    """Return the duration of the last successful run of a job, among its last runs."""
+    past = job_executions.alias("past").c
+    runs = select(past.state, past.duration_seconds).where(past.job_id == _e.job_id).correlate(job_executions)
+    last = runs.order_by(past.scheduled_for.desc()).limit(_MOST_RUNS).subquery()
+    return select(last.c.duration_seconds).where(last.c.state == State.DONE.value).limit(1).scalar_subquery()
 
 
-async def _read_running(connection: AsyncConnection) -> list[Running]:
-    rows = (await connection.execute(running_query())).all()
-    starts = {row.stream: row.started_at for row in rows if row.stream is not None and row.started_at is not None}
-    kept: dict[str, int] = {}
-    counted_from = None
-    if starts:
-        kept = {row.stream: row.kept for row in await connection.execute(kept_query(starts))}
-        edge = select(outbox.c.created_at).order_by(outbox.c.seq.desc()).offset(MOST_EVENTS).limit(1)
-        counted_from = (await connection.execute(edge)).scalar()
-    return [_run(row, kept.get(row.stream, 0), counted_from) for row in rows]
+class _Events(Struct, frozen=True):
+    """The newest events: how many each running execution has stored, those of the last minute, since when they count.
+
+    `counted_from` is None if all events were counted.
+    """
+
+    kept: Mapping[str, int]
+    last_minute: int
+    counted_from: datetime | None
 
 
-def _run(row: Any, kept: int, counted_from: datetime | None) -> Running:
+def events_query(starts: Mapping[str, datetime], now: datetime) -> Select[Any]:
+    """Return the query that counts the newest events: by stream since its start, and in the last minute."""
+    recent = select(outbox.c.stream, outbox.c.created_at).order_by(outbox.c.seq.desc()).limit(MOST_EVENTS).subquery()
+    at: ColumnElement[Any] = recent.c.created_at
+    is_running = recent.c.stream.in_(starts)
+    is_kept = and_(is_running, at >= case(starts, value=recent.c.stream)) if starts else false()
+    each: Any = select(
+        case((is_running, recent.c.stream), else_=None).label("stream"),
+        case((is_kept, 1), else_=0).label("kept"),
+        case((at > now - _MINUTE, 1), else_=0).label("last_minute"),
+        at.label("at"),
+    )
+    # Older ones count for none of these numbers.
+    each = each.where(at >= min([*starts.values(), now - _MINUTE])).subquery()
+    sums = (func.sum(each.c[name]).label(name) for name in ("kept", "last_minute"))
+    return select(each.c.stream, *sums, func.count().label("count"), func.min(each.c.at).label("oldest")).group_by(
+        each.c.stream
+    )
+
+
+async def _read_events(connection: AsyncConnection, running: Sequence[Any], now: datetime) -> _Events:
+    starts = {row.stream: row.started_at for row in running if row.stream is not None and row.started_at is not None}
+    rows = (await connection.execute(events_query(starts, now))).all()
+    is_whole = sum(row.count for row in rows) < MOST_EVENTS
+    return _Events(
+        {row.stream: row.kept for row in rows if row.stream is not None},
+        sum(row.last_minute for row in rows),
+        None if is_whole else min(row.oldest for row in rows),
+    )
+
+
+def _run(row: Any, events: _Events) -> Running:
     started = row.started_at
     has_kept = row.moved_at is not None and started is not None and row.moved_at >= started
     return Running(
@@ -168,9 +211,10 @@ def _run(row: Any, kept: int, counted_from: datetime | None) -> Running:
         attempt=row.attempt,
         trigger=row.trigger,
         started_at=started,
-        kept=row.before + kept,
-        is_least=counted_from is not None and started is not None and counted_from > started,
+        kept=row.before + events.kept.get(row.stream, 0),
+        is_least=events.counted_from is not None and started is not None and events.counted_from > started,
         kept_at=row.moved_at if has_kept else None,
+        usual_seconds=row.usual_seconds,
     )
 
 

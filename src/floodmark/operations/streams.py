@@ -8,11 +8,12 @@ from msgspec import Meta, Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.model.audit import AuditRow
+from floodmark.model.minutes import StreamDay
 from floodmark.model.page import Page
 from floodmark.model.streams import ChatShown, ItemHistory, StoredItem, StreamShown, StreamState
 from floodmark.store.port import Event
 
-from .declaration import Body, Derived, Each, Path, Query, delete, get, put
+from .declaration import WHOLE_LIST, Body, Derived, Each, Path, Query, delete, get, put
 from .words import Cursor, Limit, Text
 
 # The largest position, and the largest page of events.
@@ -147,6 +148,13 @@ class StreamOperations:
     async def chat(self, stream: str) -> ChatShown | None:
         """Return the chat whose posts a stream contains; None if it contains something else."""
         return (await self.describe_stream(stream)).chat
+
+    @get("/streams/{stream}/days", tag=_TAG, operation_id="list_days", envelope=WHOLE_LIST)
+    async def days(self, stream: StreamName, *, since: Day = None, until: Day = None) -> list[StreamDay]:
+        """Count items by day. New and changed items of each UTC day on which they were stored, oldest first.
+
+        Days without items are left out; the newest 4,000 are listed. New items are counted within seconds.
+        """
 
     @get("/streams/{stream}/items", tag=_TAG, operation_id="list_items", is_content=True)
     async def items(

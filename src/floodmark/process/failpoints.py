@@ -41,6 +41,8 @@ POINTS = (
 OPERATION_POINT = "operation.changed"
 # Between sending a notification and recording that it was sent.
 NOTIFY_POINT = "notify.sent"
+# Between two writes of a count for charts.
+COUNT_POINT = "count.written"
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -69,7 +71,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """Set the actions of fail-points and replace earlier ones. Counting starts again."""
-    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT)
+    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT, COUNT_POINT)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

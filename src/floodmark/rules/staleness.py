@@ -2,12 +2,15 @@
 
 from datetime import datetime, timedelta
 
+from floodmark.model.freshness_map import FreshnessLevel
 from floodmark.model.job import Frequency, ScheduleType, When
 
 # A job is stale after this many of its usual intervals, but never sooner than the shortest time.
 GAPS = 2
 # The interval of a cron expression is measured once, and may be short by chance.
 SHORTEST = timedelta(minutes=1)
+# A source is fresh for this many of its usual intervals, and very late after this many times its patience.
+FRESH_GAPS, VERY_LATE = 1.5, 5
 _DAY = timedelta(days=1)
 INTERVALS = {
     Frequency.HOURLY: timedelta(hours=1),
@@ -23,8 +26,41 @@ PATIENT_SOURCE = "telegram"
 
 def is_stale(unchecked: timedelta, *, source: str, interval: timedelta | None, telegram_max_age: timedelta) -> bool:
     """Return whether a job is stale whose target was last read to its end `unchecked` ago."""
+    return unchecked > patience_of(source, interval, telegram_max_age)
+
+
+def patience_of(source: str, interval: timedelta | None, telegram_max_age: timedelta) -> timedelta:
+    """Return after which time without a check a job is stale."""
     longest = max(GAPS * (interval or timedelta()), SHORTEST)
-    return unchecked > (max(longest, telegram_max_age) if source == PATIENT_SOURCE else longest)
+    return max(longest, telegram_max_age) if source == PATIENT_SOURCE else longest
+
+
+def freshness_level(
+    unchecked: timedelta, *, usual: timedelta | None, patience: timedelta, was_checked: bool
+) -> FreshnessLevel:
+    """Return how late a source is that was last read to its end, or created, `unchecked` ago.
+
+    `usual`: the usual time between two runs; of an adaptive job the time from its last poll to the next one.
+    """
+    if unchecked > VERY_LATE * patience:
+        return FreshnessLevel.VERY_LATE
+    if unchecked > patience:
+        return FreshnessLevel.LATE
+    if not was_checked:
+        return FreshnessLevel.NEW
+    is_fresh = unchecked <= max(FRESH_GAPS * (usual or timedelta()), SHORTEST)
+    return FreshnessLevel.FRESH if is_fresh else FreshnessLevel.BEHIND
+
+
+def usual_pause(interval: timedelta | None, polled_at: datetime | None, next_run: datetime | None) -> timedelta | None:
+    """Return the usual time between two runs of an adaptive job: from its last poll to the next one, if it is planned.
+
+    `interval`: the longest time between two runs.
+    """
+    if polled_at is None or next_run is None or next_run <= polled_at:
+        return interval
+    planned = next_run - polled_at
+    return planned if interval is None else min(planned, interval)
 
 
 def usual_interval(

@@ -17,6 +17,7 @@ from floodmark.observability.events import DepthMeasured, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
+from floodmark.scheduler.counting import DayCounter, FreshnessMeasurer, MinuteCounter
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
@@ -27,6 +28,7 @@ from floodmark.scheduler.state_metrics import StateMeasurer
 from floodmark.sinks.delivery import Delivery
 from floodmark.sinks.loading import is_relayed, open_sinks
 from floodmark.sinks.relay import Relay
+from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources, call_policy
 from floodmark.wiring.services import services_for
 
@@ -48,6 +50,7 @@ _MEASURE = timedelta(seconds=15)
 # After a measurement, pause for this many times its duration, so that it uses at most a twentieth of one core.
 _MEASURE_REST = 20
 _NOTIFY = timedelta(seconds=5)
+_COUNT = timedelta(seconds=5)
 # An execution that still waits this long after it was queued is queued again, in case Redis lost it.
 _FORGOTTEN = timedelta(seconds=5)
 
@@ -80,9 +83,7 @@ class SchedulerRole:
         self._intake = build_intake(resources)
         self._measure_at = 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
-        self._overview = OverviewReader(
-            resources.database, resources.clock, self._fleet, resources.repositories.staleness
-        )
+        self._overview = OverviewReader(resources.database, resources.clock, resources.repositories)
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -128,6 +129,7 @@ class SchedulerRole:
             *_sync_services(resources),
             *_hub_services(resources),
             *_notification_services(resources, self.leader),
+            *_counting_services(resources),
             Service("shadow", self._record_shadow, _SHADOW, leader_only=True),
             Service("measure", self._measure_within_reason, _MEASURE, self._measure_bell, leader_only=True),
         ]
@@ -236,6 +238,18 @@ def _event_services(resources: Resources, leader: Leader) -> list[Service]:
     return [
         Service("relay", relay.step, _SOON, interrupt=relay.stop),
         *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),
+    ]
+
+
+def _counting_services(resources: Resources) -> list[Service]:
+    """Count executions and items for charts, and measure what takes too long on request."""
+    minutes = MinuteCounter(resources.repositories.minutes, resources.events)
+    days = DayCounter(resources.repositories.days)
+    freshness = FreshnessMeasurer(FreshnessReader(resources.database, resources.clock))
+    return [
+        Service("minutes", minutes.step, _COUNT, leader_only=True),
+        Service("days", days.step, _COUNT, leader_only=True),
+        Service("freshness", freshness.step, _BUDGETS, leader_only=True),
     ]
 
 

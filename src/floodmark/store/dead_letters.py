@@ -1,7 +1,7 @@
 """Dead letters: executions that failed permanently, until someone retries or drops them. Table: `executions`."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import RowMapping, Select, bindparam, exists, func, literal, or_, select, tuple_, update
@@ -13,6 +13,7 @@ from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
 
 from .async_engine import AsyncConnection
+from .dialects import chunks
 from .execution_rows import SELECT_EXECUTION, read_executions
 from .repository import Repository, bound_limit
 from .tables import job_executions, jobs
@@ -21,8 +22,12 @@ from .tables import job_executions, jobs
 MOST_AT_ONCE = 10_000
 MOST_SHOWN = 500
 _JOBS_NAMED = 10
+# `fingerprint` reads the first 300 characters.
+_LONGEST_ERROR, _SPACES = 320, " \t\r\n"
 
 _e = job_executions.c
+# Literally, so that SQLite uses the partial index.
+_IS_DEAD = _e.state == literal(State.DEAD, literal_execute=True)
 # What a group needs: not the details, which are long. Errors may be long too.
 _ERROR_SHOWN = 2000
 _BRIEF = (
@@ -57,9 +62,23 @@ class DeadLetters(Repository):
     async def groups(self, job: str | None = None) -> list[DeadLetterGroup]:
         """Return the newest letters grouped by error, most frequent first."""
         by_error: dict[str, list[RowMapping]] = {}
-        for letter in await self._database.fetch(_dead(job).with_only_columns(*_BRIEF).limit(MOST_AT_ONCE)):
-            by_error.setdefault(fingerprint(letter["error"]), []).append(letter)
-        return sorted((_group(*entry) for entry in by_error.items()), key=lambda group: -group.count)
+        # The database groups equal errors first: a cause that stops the whole fleet has thousands of letters.
+        for row in await self._database.fetch(_by_error(job)):
+            by_error.setdefault(fingerprint(row["error"]), []).append(row)
+        newest = {error: max(row["newest"] for row in rows) for error, rows in by_error.items()}
+        examples = await self._examples(job, newest)
+        found = [_group(error, rows, newest[error], examples) for error, rows in by_error.items()]
+        return sorted(found, key=lambda group: -group.count)
+
+    async def _examples(self, job: str | None, newest: Mapping[str, datetime]) -> dict[str, str]:
+        """Return the newest error of each group."""
+        found: dict[str, str] = {}
+        shown = func.substr(_e.error_message, 1, _ERROR_SHOWN).label("error")
+        query = _of_job(select(shown), job).where(_IS_DEAD)
+        for some in chunks(list(newest.values())):
+            for row in await self._database.fetch(query.where(_e.completed_at.in_(some)).limit(MOST_AT_ONCE)):
+                found.setdefault(fingerprint(row["error"]), row["error"] or "")
+        return found
 
     async def retry(
         self,
@@ -147,10 +166,23 @@ _THIS = update(job_executions).where(_e.execution_id == bindparam("letter"))
 
 
 def _dead(job: str | None) -> Select[Any]:
-    # Literally, so that SQLite uses the partial index.
-    is_dead = _e.state == literal(State.DEAD, literal_execute=True)
-    query = SELECT_EXECUTION.where(is_dead).order_by(_e.completed_at.desc(), _e.execution_id.desc())
+    query = SELECT_EXECUTION.where(_IS_DEAD).order_by(_e.completed_at.desc(), _e.execution_id.desc())
+    return _of_job(query, job)
+
+
+def _of_job(query: Select[Any], job: str | None) -> Select[Any]:
     return query if job is None else query.where(or_(_e.job_id == job, _e.job_name == job))
+
+
+def _by_error(job: str | None) -> Select[Any]:
+    """Return the query that groups the newest letters by job and by as much of the error as `fingerprint` reads."""
+    error = func.substr(func.ltrim(_e.error_message, _SPACES), 1, _LONGEST_ERROR).label("error")
+    query = select(error, _e.job_name, _e.completed_at).where(_IS_DEAD)
+    some = _of_job(query, job).order_by(_e.completed_at.desc()).limit(MOST_AT_ONCE).subquery()
+    newest = func.max(some.c.completed_at).label("newest")
+    oldest = func.min(some.c.completed_at).label("oldest")
+    groups = select(some.c.error, some.c.job_name, func.count().label("count"), newest, oldest)
+    return groups.group_by(some.c.error, some.c.job_name).order_by(newest.desc())
 
 
 def _details(letter: RowMapping) -> list[Any]:
@@ -164,13 +196,12 @@ def _details(letter: RowMapping) -> list[Any]:
     return [*before, {**entry, "details": None}]
 
 
-def _group(error: str, letters: Sequence[RowMapping]) -> DeadLetterGroup:
-    newest, oldest = letters[0], letters[-1]
+def _group(error: str, rows: Sequence[RowMapping], newest: datetime, examples: Mapping[str, str]) -> DeadLetterGroup:
     return DeadLetterGroup(
         fingerprint=error,
-        count=len(letters),
-        example=newest["error"] or "",
-        newest=newest["completed_at"],
-        oldest=oldest["completed_at"],
-        jobs=tuple(dict.fromkeys(letter["job_name"] for letter in letters))[:_JOBS_NAMED],
+        count=sum(row["count"] for row in rows),
+        example=examples.get(error, error),
+        newest=newest,
+        oldest=min(row["oldest"] for row in rows),
+        jobs=tuple(dict.fromkeys(row["job_name"] for row in rows))[:_JOBS_NAMED],
     )

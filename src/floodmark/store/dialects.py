@@ -4,8 +4,22 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, DateTime, Float, Table, Text, cast, exists, func, select, type_coerce
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Date,
+    DateTime,
+    Float,
+    Table,
+    Text,
+    cast,
+    exists,
+    func,
+    select,
+    type_coerce,
+)
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.selectable import TableValuedAlias
 
 from floodmark.model.clock import Clock
 from floodmark.process.lazy import LazyModule
@@ -54,6 +68,20 @@ def seconds_between(database: Database, begin: ColumnElement[Any], end: ColumnEl
     return (func.julianday(end, type_=Float()) - func.julianday(begin, type_=Float())) * 86_400.0
 
 
+def minute_of(database: Database, moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the beginning of the minute of a time."""
+    if database.dialect == "postgresql":
+        return func.date_trunc("minute", moment, type_=UtcTime())
+    return type_coerce(func.substr(moment, 1, 16, type_=Text()) + ":00.000000+00:00", UtcTime())
+
+
+def utc_day(database: Database, moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the UTC day of a time."""
+    if database.dialect == "postgresql":
+        return cast(func.timezone("UTC", moment), Date)
+    return type_coerce(func.substr(moment, 1, 10), Date())
+
+
 def insert_into(database: Database, table: Table) -> Any:
     """Return an INSERT that supports ON CONFLICT."""
     return postgresql.insert(table) if database.dialect == "postgresql" else sqlite.insert(table)
@@ -74,6 +102,13 @@ def fits_pattern(database: Database, column: ColumnElement[Any], pattern: str) -
         return column.like(escaped.replace("*", "%").replace("?", "_"), escape="\\")
     # Not LIKE, which ignores case on SQLite.
     return column.op("GLOB", is_comparison=True)(pattern.replace("[", "[[]"))
+
+
+def json_entries(database: Database, column: Column[Any]) -> TableValuedAlias:
+    """Return the entries of a JSON list of texts: a table with the column `value`, to be joined to its row."""
+    if database.dialect == "postgresql":
+        return func.jsonb_array_elements_text(column).table_valued("value").render_derived()
+    return func.json_each(cast(column, Text)).table_valued("value")
 
 
 def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -1,20 +1,22 @@
 """Processes and shared facts. Tables: `workers` (rows are pruned a day after their last heartbeat), `facts`."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import case, delete, select
 
 from floodmark.model.fleet import WorkerInfo
 
-from .dialects import present_moment
+from .dialects import present_moment, raw
 from .job_checks import check_json
 from .repository import Repository
 from .tables import facts, workers
 
 # The role of a process that leases executions from the queue.
 WORKER = "worker"
+T = TypeVar("T")
 _DRAIN, _TICK, _INSTALLATION = "drain", "scheduler_tick", "installation"
 
 
@@ -82,6 +84,14 @@ class FleetRepository(Repository):
     async def get_fact(self, name: str) -> Any:
         """Return the fact of this name, if any."""
         return await self._database.fetch_value(select(facts.c.value).where(facts.c.name == name))
+
+    async def read_fact(self, name: str, kind: type[T]) -> T | None:
+        """Return the fact of this name as a value of a type; None if there is none, or if another version wrote it."""
+        text = await self._database.fetch_value(select(raw(facts.c.value)).where(facts.c.name == name))
+        try:
+            return None if text is None else msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError:
+            return None
 
     async def set_fact(self, name: str, value: Any) -> None:
         """Store a JSON value under a name; None deletes it."""

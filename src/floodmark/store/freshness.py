@@ -1,4 +1,5 @@
-"""Reads how late the items of adaptive jobs are stored. Tables: `budgets`, `budget_hours`, `jobs`, `activity`.
+"""Reads how late the items of adaptive jobs are stored. Tables: `budgets`, `budget_hours`, `jobs`, `activity`,
+`facts` (the last report of the leader).
 
 It reads all adaptive jobs in parts, so that its memory does not grow with their number.
 """
@@ -9,6 +10,8 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+from msgspec import Struct
 from sqlalchemy import func, or_, select
 
 from floodmark.model.freshness import BudgetFreshness, JobFreshness
@@ -20,6 +23,7 @@ from floodmark.rules.measures import Measures, decode_measures, fade_measures
 
 from .budget_rows import terms_of
 from .dialects import present_moment
+from .fleet import FleetRepository
 from .repository import Repository
 from .tables import activity, budget_hours, budgets, jobs
 
@@ -27,7 +31,11 @@ from .tables import activity, budget_hours, budgets, jobs
 SourceKey = tuple[int, float, str]
 
 MOST_BUDGETS = 200
-_AT_ONCE = 500
+# The slowest sources that the leader stores: of all budgets, and of each.
+MOST_MEASURED, _MOST_OF_BUDGET = 200, 50
+# Few enough not to keep the event loop of the leader busy for long.
+_AT_ONCE = 200
+_FACT, _ALL = "freshness_report", ""
 _HAS_DELAYS, _HAS_POLLS, _NEVER_POLLED = range(3)
 _COLUMNS = (
     *(jobs.c[name] for name in ("job_id", "name", "source", "budget", "next_run", "hinted_at")),
@@ -41,6 +49,45 @@ _ADAPTIVE = (
 )
 
 
+class _StoredReport(Struct, frozen=True):
+    """What was measured: the budgets, and the slowest sources of each; those of all have an empty name."""
+
+    at: datetime
+    budgets: list[BudgetFreshness]
+    sources: dict[str, list[JobFreshness]]
+
+
+class _Slowest:
+    """The slowest sources of all budgets, and of each of them if `of_each` is set, those up to `after` left out."""
+
+    def __init__(self, limit: int, *, of_each: int = 0, after: SourceKey | None = None) -> None:
+        self._limit, self._of_each, self._after = limit, of_each, after
+        self._lists: dict[str, list[tuple[SourceKey, Mapping[str, Any], Measures | None]]] = {_ALL: []}
+
+    def add(self, budget: str, row: Mapping[str, Any], measures: Measures | None) -> None:
+        """Add a source."""
+        key = _key(row["name"], measures)
+        if self._after is not None and key <= self._after:
+            return
+        for name in (_ALL, budget) if self._of_each else (_ALL,):
+            found = self._lists.setdefault(name, [])
+            found.append((key, row, measures))
+            if len(found) >= self._most(name) + _AT_ONCE:
+                self._lists[name] = nsmallest(self._most(name), found, key=itemgetter(0))
+
+    def describe(self, now: datetime) -> dict[str, list[JobFreshness]]:
+        """Return the sources by budget, the slowest first; those of all budgets under `_ALL`."""
+        return {
+            name: [
+                _describe(row, measures, now) for _, row, measures in nsmallest(self._most(name), found, itemgetter(0))
+            ]
+            for name, found in self._lists.items()
+        }
+
+    def _most(self, name: str) -> int:
+        return self._limit if name == _ALL else self._of_each
+
+
 class FreshnessReader(Repository):
     """Adds up what was measured about adaptive jobs."""
 
@@ -52,23 +99,48 @@ class FreshnessReader(Repository):
         Sources without measured delays come after the others, those that were never polled last. `after` is a place in
         this order (`key_of_source`).
         """
+        slowest, now = _Slowest(limit, after=after), await self._present()
+        found = await self._scan(budget, slowest, now)
+        return found, slowest.describe(now)[_ALL]
+
+    async def measure(self) -> None:
+        """Store the report for `last`. Reads every adaptive job, so only the leader does it, now and then."""
+        report: Any = None
+        if await self._database.fetch_value(select(func.sum(budgets.c.sources))):
+            slowest, now = _Slowest(MOST_MEASURED, of_each=_MOST_OF_BUDGET), await self._present()
+            found = await self._scan(None, slowest, now)
+            report = msgspec.to_builtins(_StoredReport(now, found, slowest.describe(now)))
+        await FleetRepository(self._database, self._clock).set_fact(_FACT, report)
+
+    async def _present(self) -> datetime:
         async with self._database.reading() as connection:
-            now = await present_moment(self._database, self._clock, connection)
+            return await present_moment(self._database, self._clock, connection)
+
+    async def last(
+        self, budget: str | None = None, *, after: SourceKey | None = None
+    ) -> tuple[list[BudgetFreshness], list[JobFreshness], datetime | None]:
+        """Return the last measured budgets and their slowest sources, and when they were measured."""
+        report = await FleetRepository(self._database, self._clock).read_fact(_FACT, _StoredReport)
+        if report is None:
+            return [], [], None
+        sources = report.sources.get(budget or _ALL, [])
+        shown = [row for row in sources if after is None or key_of_source(row) > after]
+        return [row for row in report.budgets if budget in (None, row.name)], shown, report.at
+
+    async def _scan(self, budget: str | None, slowest: _Slowest, now: datetime) -> list[BudgetFreshness]:
+        """Read all adaptive jobs, or those of a budget; return the budgets."""
         rows = await self._budgets(budget)
         tallies = {row["name"]: BudgetTally(terms_of(row, sources=row["sources"]), now) for row in rows}
-        slowest: list[tuple[SourceKey, Mapping[str, Any], Measures | None]] = []
         async for part in self._sources(budget):
             for row in part:
                 measures = None if row["measured"] is None else decode_measures(row["measured"])
-                tally, key = tallies.get(row["budget"] or DEFAULT_BUDGET), _key(row["name"], measures)
-                if tally is not None:
-                    tally.add(None if row["learned"] is None else decode_activity(row["learned"]), measures)
-                if after is None or key > after:
-                    slowest.append((key, row, measures))
-            slowest = nsmallest(limit, slowest, key=itemgetter(0))
+                name = row["budget"] or DEFAULT_BUDGET
+                if name in tallies:
+                    learned = None if row["learned"] is None else decode_activity(row["learned"])
+                    tallies[name].add(learned, measures)
+                slowest.add(name, row, measures)
         used = [await self._used(row, now) for row in rows]
-        found = [tallies[row["name"]].describe(count) for row, count in zip(rows, used, strict=True)]
-        return found, [_describe(row, measures, now) for _, row, measures in slowest]
+        return [tallies[row["name"]].describe(count) for row, count in zip(rows, used, strict=True)]
 
     async def _budgets(self, name: str | None) -> list[dict[str, Any]]:
         query = select(budgets).order_by(budgets.c.name).limit(MOST_BUDGETS)

@@ -1,21 +1,41 @@
-"""Stale jobs: their last complete read is much longer ago than usual. Tables: `jobs`, `watermarks`, `budgets`."""
+"""How late jobs are: stale ones, and the level of each for the freshness map.
+
+Tables: `jobs`, `watermarks`, `budgets`, `activity`.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Float, FromClause, Select, and_, case, cast, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Float,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    select,
+    true,
+)
 
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import SourceFreshness
+from floodmark.model.freshness_map import FreshnessLevel, MapCell, MapGroup
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules import staleness as rule
 from floodmark.rules.freshness import default_max_delay, rate_of
 
 from .database import Database
-from .dialects import present, seconds_between
+from .dialects import json_entries, present, seconds_between
 from .rule_sql import JOB_STREAM
-from .tables import budgets, jobs, watermarks
+from .tables import activity, budgets, jobs, watermarks
+
+# Kinds of sources and tags, times the levels.
+_MOST_GROUPED = 6000
+_TAGS_SHOWN = 5
 
 
 class StaleJob(Struct, frozen=True, kw_only=True):
@@ -63,6 +83,45 @@ class Staleness:
         )
         return [SourceFreshness(**row) for row in await self._database.fetch(query.limit(limit))]
 
+    async def by_level(self, *, kinds: int = 100, tags: int = 50) -> tuple[list[MapGroup], list[MapGroup]]:
+        """Return the number of jobs of each level by kind of source, and by tag. Reads every job."""
+        level = self._level().label("level")
+        one = select(jobs.c.source.label("name"), level).select_from(self._tables()).subquery()
+        by_kind = await self._count_levels(one)
+        tag = json_entries(self._database, jobs.c.tags)
+        tagged = select(tag.c.value.label("name"), level).select_from(self._tables().join(tag, true()))
+        two = tagged.where(cast(jobs.c.tags, Text) != "[]").subquery()
+        by_tag = await self._count_levels(two)
+        return sorted(by_kind, key=lambda group: group.name)[:kinds], sorted(by_tag, key=_lateness_of)[:tags]
+
+    async def _count_levels(self, each: Any) -> list[MapGroup]:
+        query = select(each.c.name, each.c.level, func.count().label("count")).group_by(each.c.name, each.c.level)
+        found: dict[str, dict[FreshnessLevel, int]] = {}
+        for row in await self._database.fetch(query.limit(_MOST_GROUPED)):
+            found.setdefault(row["name"], {})[FreshnessLevel(row["level"])] = row["count"]
+        return [MapGroup(name=name, jobs=sum(levels.values()), levels=levels) for name, levels in found.items()]
+
+    async def worst(self, *, limit: int) -> list[MapCell]:
+        """Return the jobs that are latest for their own rhythm, the worst first. Reads every job."""
+        is_due, unchecked, patience = self._is_due(), self._seconds_unchecked(), self._patience()
+        severity = case((is_due, unchecked / patience), else_=-1.0)
+        query = (
+            select(
+                *(jobs.c[name] for name in ("job_id", "name", "source", "tags")),
+                watermarks.c.last_checked_at.label("checked_at"),
+                self._level().label("level"),
+                case((is_due, self._usual()), else_=None).label("usual_seconds"),
+            )
+            .select_from(self._tables())
+            .order_by(severity.desc(), jobs.c.name)
+            .limit(limit)
+        )
+        rows = await self._database.fetch(query)
+        return [
+            MapCell(**{**row, "tags": tuple(row["tags"] or ())[:_TAGS_SHOWN], "level": FreshnessLevel(row["level"])})
+            for row in rows
+        ]
+
     def condition(self, *, is_stale: bool) -> ColumnElement[bool]:
         """Return the condition that a job is stale, or is not, for another query. Reads every job."""
         found = self._stale(jobs.c.job_id).correlate(None)
@@ -83,7 +142,8 @@ class Staleness:
 
     def _tables(self) -> FromClause:
         with_watermarks = jobs.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
-        return with_watermarks.outerjoin(budgets, budgets.c.name == jobs.c.budget)
+        with_budgets = with_watermarks.outerjoin(budgets, budgets.c.name == jobs.c.budget)
+        return with_budgets.outerjoin(activity, activity.c.job_id == jobs.c.job_id)
 
     def _is_due(self) -> ColumnElement[bool]:
         return and_(
@@ -99,6 +159,28 @@ class Staleness:
         patient = longest(usual, self._max_age.total_seconds())
         return case((jobs.c.source == rule.PATIENT_SOURCE, patient), else_=usual)
 
+    def _level(self) -> ColumnElement[str]:
+        """Return `rules.staleness.freshness_level` of a job; `off` if it is not timed."""
+        unchecked, patience = self._seconds_unchecked(), self._patience()
+        longest = func.greatest if self._database.dialect == "postgresql" else func.max
+        fresh = longest(rule.FRESH_GAPS * func.coalesce(self._usual(), 0.0), rule.SHORTEST.total_seconds())
+        return case(
+            (~self._is_due(), FreshnessLevel.OFF.value),
+            (unchecked > rule.VERY_LATE * patience, FreshnessLevel.VERY_LATE.value),
+            (unchecked > patience, FreshnessLevel.LATE.value),
+            (watermarks.c.last_checked_at.is_(None), FreshnessLevel.NEW.value),
+            (unchecked <= fresh, FreshnessLevel.FRESH.value),
+            else_=FreshnessLevel.BEHIND.value,
+        )
+
+    def _usual(self) -> ColumnElement[float]:
+        """Return `rules.staleness.usual_pause` of an adaptive job, and the seconds between two runs of any other."""
+        gap = self._gap()
+        least = func.least if self._database.dialect == "postgresql" else func.min
+        planned = seconds_between(self._database, activity.c.polled_at, jobs.c.next_run)
+        is_planned = and_(jobs.c.schedule_type == ScheduleType.ADAPTIVE, jobs.c.next_run > activity.c.polled_at)
+        return case((and_(is_planned, gap.is_(None)), planned), (is_planned, least(planned, gap)), else_=gap)
+
     def _gap(self) -> ColumnElement[float]:
         """Return the seconds between two runs, by the job's schedule or by its last planning."""
         frequencies = {frequency.value: gap.total_seconds() for frequency, gap in rule.INTERVALS.items()}
@@ -111,6 +193,12 @@ class Staleness:
             ),
             else_=seconds_between(self._database, jobs.c.planned_until, jobs.c.next_run),
         )
+
+
+def _lateness_of(group: MapGroup) -> tuple[int, int, str]:
+    """Return the sort key of a group: those with the most late sources first, then the largest."""
+    late = group.levels.get(FreshnessLevel.VERY_LATE, 0) + group.levels.get(FreshnessLevel.LATE, 0)
+    return -late, -group.jobs, group.name
 
 
 def _default_max_delay() -> ColumnElement[float]:

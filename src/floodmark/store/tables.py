@@ -18,6 +18,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Computed,
+    Date,
     Float,
     ForeignKey,
     Identity,
@@ -348,6 +349,41 @@ consumers = Table(
     Column("failed_at", UtcTime),
     Column("moved_at", UtcTime, nullable=False, server_default=now_text()),
     Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
+# What the leader has counted, for charts: executions by the minute in which they ended, and by the minute in which they
+# were created how late they started. Items are counted by the consumer `days`. Deleted after some weeks.
+minutes = Table(
+    "minutes",
+    metadata,
+    Column("minute", UtcTime, primary_key=True),
+    # Of the executions created in this minute. NULL: they were not counted yet.
+    Column("created", Integer),
+    Column("unfinished", Integer, nullable=False, server_default="0"),
+    Column("started", Integer, nullable=False, server_default="0"),
+    Column("lateness", Json),
+    # When they are counted again; NULL when all have ended. `counted` has the ends that are already in a minute.
+    Column("recount_at", UtcTime),
+    Column("counted", Json),
+    Column("counted_at", UtcTime),
+    # What happened in this minute.
+    *(Column(name, Integer, nullable=False, server_default="0") for name in ("done", "dead", "cancelled", "skipped")),
+    *(Column(name, Integer, nullable=False, server_default="0") for name in ("items_new", "items_changed")),
+    # The longest queue.
+    Column("queued", Integer, nullable=False, server_default="0"),
+)
+partial_index("ix_minutes_recount_at", "recount_at IS NOT NULL", minutes.c.recount_at)
+
+# New and changed items of each stream by UTC day, counted by the consumer `days` as it reads the events.
+stream_days = Table(
+    "stream_days",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("day", Date, nullable=False),
+    Column("new", Integer, nullable=False, server_default="0"),
+    Column("changed", Integer, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("stream", "day"),
+    sqlite_with_rowid=False,
 )
 
 

@@ -12,11 +12,13 @@ from floodmark.store.audit import AuditLog
 from floodmark.store.budgets import Budgets
 from floodmark.store.consumers import Consumers
 from floodmark.store.database import Database
+from floodmark.store.days import StreamDays
 from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
+from floodmark.store.minutes import Minutes
 from floodmark.store.staleness import Staleness
 from floodmark.store.watermarks import Watermarks
 
@@ -31,6 +33,8 @@ class Repositories(Struct, frozen=True, kw_only=True):
     watermarks: Watermarks
     events: EventLog
     consumers: Consumers
+    days: StreamDays
+    minutes: Minutes
     fleet: FleetRepository
     audit: AuditLog
     limits: Limits
@@ -41,14 +45,17 @@ class Repositories(Struct, frozen=True, kw_only=True):
     def of(cls, database: Database, clock: Clock, *, telegram_max_age: timedelta, default_budget: float) -> Self:
         """Return the repositories of a database. `default_budget`: the requests a minute of the budget `default`."""
         budgets = Budgets(database, clock, default_per_minute=default_budget)
+        events, consumers = EventLog(database, clock), Consumers(database, clock)
         return cls(
             jobs=Jobs(database, clock, budgets),
             budgets=budgets,
             executions=ExecutionHistory(database, clock),
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
-            events=EventLog(database, clock),
-            consumers=Consumers(database, clock),
+            events=events,
+            consumers=consumers,
+            days=StreamDays(database, clock, events, consumers),
+            minutes=Minutes(database, clock),
             fleet=FleetRepository(database, clock),
             audit=AuditLog(database, clock),
             limits=Limits(database, clock),

@@ -33,7 +33,13 @@ async def follow(
     _: Annotated[Actor, Depends(require("read"))],
     *,
     only: Annotated[list[Kind] | None, Query(description="Only these kinds of events; can be repeated.")] = None,
-    beats: Annotated[bool, Query(description="Send a `beat` in every second without another event.")] = False,
+    beats: Annotated[
+        bool,
+        Query(
+            description="Send a `beat` in every second without another event, and of several waiting events of a kind "
+            "only the newest: for pages that load themselves again."
+        ),
+    ] = False,
     last_event_id: Annotated[
         str | None,
         Header(description="The `id` of your last item: newer items are sent first.", pattern=r"^\d{1,18}$"),

@@ -1,37 +1,90 @@
-"""The overview: how things are, what runs, what waits, what failed."""
+"""The overview: how things are, what runs, what waits, what failed, how late sources are."""
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from floodmark.dashboard.page import page
+from floodmark.dashboard.regions import read_rarely
 from floodmark.dashboard.view import View
-from floodmark.model.fleet import Overview
+from floodmark.model.fleet import Overview, Running
+from floodmark.model.freshness_map import FreshnessLevel, FreshnessMap
+
+HOURS = {"1": "1 h", "6": "6 h", "24": "24 h", "168": "7 days"}
+_USUAL_HOURS = "6"
+# Thinner bars would say no more.
+_BARS = 180
 
 
 @page("/", "overview.html", live=("execution", "change", "limit", "breaker", "worker"))
 async def show_overview(view: View) -> Mapping[str, Any]:
     """Show how things are."""
-    overview = await view.operations.overview()
-    is_empty = not (await view.operations.jobs(limit=1)).items
-    return {"overview": overview, "sentence": summarise(overview), "is_empty": is_empty}
+    operations, hours = view.operations, view.query("hours") or ""
+    hours = hours if hours in HOURS else _USUAL_HOURS
+    overview = await operations.overview()
+    fresh = await read_rarely(view, "map", operations.freshness_map)
+    accounts = await read_rarely(view, "accounts", lambda: operations.accounts(limit=200))
+    budgets = await read_rarely(view, "budgets", lambda: operations.budgets(limit=50))
+    minutes = await read_rarely(view, f"minutes {hours}", lambda: operations.minutes(float(hours), rows=_BARS))
+    return {
+        "overview": overview,
+        "sentence": summarise(overview, fresh),
+        "minutes": minutes,
+        "hours": hours,
+        "hour_choices": HOURS,
+        "fresh": fresh,
+        "levels": count_levels(fresh),
+        "accounts": Counter(account.state for account in accounts.items),
+        "parked": [account for account in accounts.items if account.state == "parked"],
+        "budgets": budgets.items,
+        "is_empty": not fresh.jobs and not (await operations.jobs(limit=1)).items,
+        "progress": {run.execution_id: progress_of(run, overview.at) for run in overview.running},
+    }
 
 
-def summarise(overview: Overview) -> tuple[str, str]:
+def count_levels(fresh: FreshnessMap) -> dict[FreshnessLevel, int]:
+    """Return how many sources have each level."""
+    return {level: sum(kind.levels.get(level, 0) for kind in fresh.kinds) for level in FreshnessLevel}
+
+
+def progress_of(run: Running, now: datetime) -> tuple[float, float] | None:
+    """Return the seconds that a run has taken and those it usually takes; None if they are not known."""
+    if not run.usual_seconds or run.started_at is None:
+        return None
+    return max(0.0, (now - run.started_at).total_seconds()), run.usual_seconds
+
+
+def summarise(overview: Overview, fresh: FreshnessMap | None = None) -> tuple[str, str]:
     """Return one sentence on how things are, and its level: `ok`, `warn` or `bad`."""
-    is_worked = any(worker.alive and worker.slots for worker in overview.workers)
-    stale, dead = sum(source.stale for source in overview.freshness), overview.dead_letters
-    failed = f"{dead} {'execution has' if dead == 1 else 'executions have'} failed for good and wait for a decision"
-    late = f"{stale} {'source is' if stale == 1 else 'sources are'} late"
+    levels = count_levels(fresh or FreshnessMap())
+    late = levels[FreshnessLevel.LATE] + levels[FreshnessLevel.VERY_LATE]
+    dead, is_worked = overview.dead_letters, any(worker.alive and worker.slots for worker in overview.workers)
+    many = "or more " if dead >= 10_000 else ""
+    failed = f"{dead:,} {many}{'execution has' if dead == 1 else 'executions have'} failed for good"
+    are_late = (
+        f"{late:,} {'source is' if late == 1 else 'sources are'} late for {'its' if late == 1 else 'their'} rhythm"
+    )
+    both = f"{are_late}, and {failed}"
     found = (
         (overview.scheduler == "down", "Nothing is scheduled: no scheduler runs.", "bad"),
         (not is_worked, "Jobs are scheduled, but no worker runs them.", "bad"),
         (overview.scheduler == "stale", "The scheduler has not responded for a while.", "warn"),
         (overview.draining, "Workers are draining: running jobs end, and no new ones start.", "warn"),
-        (dead > 0, f"Jobs run. {failed}.", "warn"),
-        (stale > 0, f"Jobs run, but {late}.", "warn"),
-        (True, "Everything runs on time.", "ok"),
+        (dead > 0 and late > 0, f"Jobs run, but {both}.", "warn"),
+        (dead > 0, f"Jobs run on time, but {failed} and {'waits' if dead == 1 else 'wait'} for a decision.", "warn"),
+        (late > 0, f"Jobs run, but {are_late}.", "warn"),
+        (True, _all_well(levels), "ok"),
     )
     return next((sentence, level) for is_so, sentence, level in found if is_so)
+
+
+def _all_well(levels: Mapping[FreshnessLevel, int]) -> str:
+    timed = sum(count for level, count in levels.items() if level is not FreshnessLevel.OFF)
+    if not timed:
+        return "Everything is ready."
+    fresh = levels[FreshnessLevel.FRESH]
+    return f"Everything runs on time: {fresh:,} of {timed:,} {'source is' if timed == 1 else 'sources are'} fresh."
 
 
 PAGES = (show_overview,)

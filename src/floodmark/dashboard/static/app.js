@@ -124,7 +124,8 @@ async function update() {
   let hasFailed = false;
   try {
     const signal = AbortSignal.timeout(longestRefresh);
-    const answer = await fetch(location.href, { headers: { "X-Floodmark-Live": "1" }, cache: "no-store", signal });
+    const headers = { "X-Floodmark-Live": "1", "X-Floodmark-Have": versionsHere() };
+    const answer = await fetch(location.href, { headers, cache: "no-store", signal });
     if (answer.redirected) { location.reload(); return; }
     if (!answer.ok) throw new Error(answer.statusText);
     isHeld = !swapRegions(await answer.text());
@@ -331,6 +332,34 @@ document.addEventListener("click", (event) => {
   if (copy) navigator.clipboard.writeText(copy.dataset.copy).then(() => { copy.textContent = "Copied"; });
   for (const menu of document.querySelectorAll("details.user[open]")) if (!menu.contains(target)) menu.open = false;
 });
+
+/* ---- Maps and charts ------------------------------------------------------------------------------------------ */
+
+// Arrow keys move among the squares of a map, and Tab leaves it: there may be a thousand.
+document.addEventListener("keydown", (event) => {
+  const map = event.target.closest("[data-arrows]");
+  if (!map || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = [...map.querySelectorAll("a")], at = all.indexOf(event.target);
+  if (event.key === "Tab") { all[event.shiftKey ? 0 : all.length - 1].focus({ preventScroll: true }); return; }
+  const rows = { ArrowUp: -1, ArrowDown: 1 }[event.key], step = { ArrowLeft: -1, ArrowRight: 1, Home: -at, End: all.length - 1 - at }[event.key];
+  const next = rows ? all[at + rows * squaresInRow(all)] : step === undefined ? null : all[at + step];
+  if (rows || step !== undefined) event.preventDefault();
+  if (next) next.focus();
+});
+
+function squaresInRow(all) {
+  const second = all.findIndex((one) => one.offsetTop > all[0].offsetTop);
+  return second < 0 ? all.length : second;
+}
+
+// Large parts of a page that has their newest version are not sent again.
+function versionsHere() {
+  return [...document.querySelectorAll("[data-version]")].map((one) => one.id + "=" + one.dataset.version).join(" ");
+}
+
+// Charts and maps change with time alone, so a page is also asked for again when nothing happens.
+const idleRefresh = 15000;
+setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, 5000);
 
 /* ---- Start ----------------------------------------------------------------------------------------------------- */
 

@@ -8,8 +8,9 @@ from msgspec.structs import asdict
 from floodmark.coordination.signals.port import Topic
 from floodmark.model.audit import AuditRow
 from floodmark.model.execution import Statistics
-from floodmark.model.fleet import Finding, FleetInfo, FleetMetrics, Overview, QueueDepth
+from floodmark.model.fleet import Finding, FleetInfo, FleetMetrics, Overview, QueueDepth, SettingShown
 from floodmark.model.job import Priority
+from floodmark.model.minutes import MinuteReport
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.operations.doctor import doctor_of
 from floodmark.operations.fleet import FleetOperations, InstallationOperations
@@ -60,7 +61,7 @@ class FleetHandlers(FleetOperations, Handlers):
 
     async def overview(self) -> Overview:
         repositories = self.store
-        reader = OverviewReader(self.resources.database, self.resources.clock, self.store.fleet, repositories.staleness)
+        reader = OverviewReader(self.resources.database, self.resources.clock, repositories)
         executions, depth = await reader.executions(), await self._depth()
         freshness, measured_at = await reader.freshness()
         tick, now = await self.store.fleet.last_tick_and_now()
@@ -76,7 +77,11 @@ class FleetHandlers(FleetOperations, Handlers):
             breakers=[row for row in breakers if row.state != "closed"],
             freshness=freshness,
             measured_at=measured_at,
+            failures=await reader.failures(),
         )
+
+    async def minutes(self, hours: float = 6, *, rows: int = 400) -> MinuteReport:
+        return await self.store.minutes.read(hours, rows)
 
     async def _depth(self) -> dict[str, int]:
         depth = await self.resources.queue.depth()
@@ -88,6 +93,9 @@ class InstallationHandlers(InstallationOperations, Handlers):
 
     async def doctor(self) -> list[Finding]:
         return await doctor_of(self.resources).check()
+
+    async def settings(self) -> list[SettingShown]:
+        return [SettingShown(**row._asdict()) for row in self.resources.settings.rows()]
 
     async def audit(self, *, what: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[AuditRow]:
         rows = await self.store.audit.page(what=what, before=last_key("audit", cursor, int), limit=limit + 1)

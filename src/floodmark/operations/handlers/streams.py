@@ -6,6 +6,7 @@ from typing import Any
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.audit import AuditRow
+from floodmark.model.minutes import StreamDay
 from floodmark.model.page import Page, key_of, last_key, page_of, take
 from floodmark.model.streams import ItemHistory, StoredItem, StreamShown, StreamState
 from floodmark.operations.streams import FARTHEST, EventPage, StreamDescription, StreamOperations, WatermarkMoved
@@ -48,6 +49,9 @@ class StreamHandlers(StreamOperations, Handlers):
         name = await self.find_items_stream(stream)
         shown = await Posts(self.resources.database).describe(name)
         return StreamDescription(stream=name, items=await self.store.events.count(name), chat=shown.chat)
+
+    async def days(self, stream: str, *, since: date | None = None, until: date | None = None) -> list[StreamDay]:
+        return await self.store.days.page(await self.find_items_stream(stream), since, until)
 
     async def items(
         self,

@@ -5,8 +5,8 @@ from alembic import op
 
 from floodmark.store.types import UtcTime, now_text
 
-revision = "0022"
-down_revision = "0014"
+revision = "0017"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,167 @@
+"""Every page of the dashboard in a large installation, and how late jobs start while 20 dashboards are open.
+
+python run.py bench dashboard [jobs] [executions] [items] [rounds]
+
+The process that serves pages does nothing else. For the second part, `floodmark up` schedules, works and serves pages
+in one process, and every open dashboard holds the live feed and asks for its page again when something happens.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import median
+
+from sqlalchemy import text
+
+from floodmark.dashboard.page import DashboardPage
+from floodmark.dashboard.routes import PAGES
+from floodmark.operations.overview import OverviewReader
+from floodmark.settings import Settings
+from floodmark.store.freshness import FreshnessReader
+from floodmark.wiring.resources import Resources
+
+from ._dashboards import Browser, open_dashboards, serving_pages
+from ._filling import Sizes, fill
+from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
+from ._working import Lateness, given_interval_jobs, lateness, working
+
+ASKED, TARGET = 7, 300.0
+WORKING, DASHBOARDS, SECONDS = 300, 20, 20.0
+# Pages that people leave open.
+LEFT_OPEN = ("/", "/jobs", "/", "/workers", "/")
+# The parts of a path, by the names that pages give them.
+_PLACES = {
+    "job": "job" + "7".zfill(29),
+    "job_id": "job" + "7".zfill(29),
+    "budget": "news",
+    "name": "news",
+    "stream": "source-0000007",
+    "source": "web",
+}
+
+
+async def measure_pages(report: Report, where: str, resources: Resources, database: str) -> None:
+    """Ask for every page several times. Each request differs, so that none shares the result of another."""
+    newest = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1"
+    async with resources.database.reading() as connection:
+        execution = (await connection.execute(text(newest))).scalar_one()
+    places = {**_PLACES, "execution": execution, "execution_id": execution}
+    with serving_pages(database) as url:
+        browser = Browser(url)
+        for page in PAGES:
+            path = _path(page, places)
+            if path is None:
+                report.add(f"{page.path}, {where}", "not measured")
+                continue
+            # The first request of a process compiles the template.
+            answers = [await browser.get(f"{path}?_={number}") for number in range(ASKED + 1)][1:]
+            if any(answer.status != 200 for answer in answers):
+                report.add(f"{page.path}, {where}", f"answers {answers[-1].status}")
+                continue
+            took = [answer.took for answer in answers]
+            size = f"{len(answers[-1].content) / 1000:.0f} KB"
+            slow = "" if max(took) <= TARGET else "  SLOW"
+            report.add(f"{page.path}, {where}", f"{median(took):.0f} / {max(took):.0f} ms{slow}", size, "", "<= 300 ms")
+        browser.close()
+
+
+def _path(page: DashboardPage, places: dict[str, str]) -> str | None:
+    """Return a path of a page; None if it has a part that is not known here."""
+    names = re.findall(r"{(\w+)(?::\w+)?}", page.path)
+    if "GET" not in page.methods or any(name not in places for name in names):
+        return None
+    return re.sub(r"{(\w+)(?::\w+)?}", lambda found: places[found[1]], page.path)
+
+
+async def measure_leader(report: Report, where: str, resources: Resources, sizes: Sizes) -> None:
+    """Measure what the leader does now and then, so that no request has to."""
+    repositories = resources.repositories
+
+    async def until_done(count: Callable[[], Awaitable[bool]]) -> None:
+        while await count():
+            pass
+
+    async def timed(what: str, work: Callable[[], Awaitable[object]]) -> None:
+        began = time.perf_counter()
+        await work()
+        report.add(f"{what}, {where}", f"{(time.perf_counter() - began) * 1000:,.0f} ms")
+
+    overview = OverviewReader(resources.database, resources.clock, repositories)
+    freshness = FreshnessReader(resources.database, resources.clock)
+    await timed(f"count {sizes.items:,} stored items by day, once", lambda: until_done(repositories.days.count))
+    await timed("count the executions of a day by the minute, once", lambda: until_done(repositories.minutes.count))
+    await timed("count the minutes that are due", repositories.minutes.count)
+    await timed("count new items", repositories.days.count)
+    await timed("measure freshness and failures", overview.measure)
+    await timed("measure delays of adaptive jobs", freshness.measure)
+
+
+async def measure_lateness(report: Report, where: str, resources: Resources, database: str, rounds: int) -> None:
+    """Measure how late jobs start without and with open dashboards, in turns."""
+    async with resources.database.writing() as connection:
+        # They run whenever their budget allows it, which is not what is measured here.
+        await connection.execute(text("UPDATE jobs SET paused = true WHERE schedule_type = 'adaptive'"))
+    await given_interval_jobs(resources, WORKING)
+    refreshed: list[float] = []
+    with working(database) as url:
+
+        async def watched() -> Lateness:
+            paths = [LEFT_OPEN[number % len(LEFT_OPEN)] for number in range(DASHBOARDS)]
+            async with open_dashboards(url, paths) as pages:
+                found = await lateness(resources, url, seconds=SECONDS, clients=0)
+            refreshed.append(sum(page.refreshed for page in pages) / SECONDS)
+            return found
+
+        # The first page of a process takes long: routes and templates are compiled.
+        browser = Browser(url)
+        for path in dict.fromkeys(LEFT_OPEN):
+            await browser.get(path)
+        browser.close()
+        await lateness(resources, url, seconds=SECONDS, clients=0)
+        alone, open_ones = await interleaved(
+            rounds, lambda: lateness(resources, url, seconds=SECONDS, clients=0), watched
+        )
+    ratio = _p99(open_ones) / _p99(alone)
+    each = sorted(one.p99 / other.p99 for one, other in zip(open_ones, alone, strict=True))
+    report.add(
+        f"due to started, {WORKING // 10} a second, {DASHBOARDS} dashboards open, {where}",
+        f"{_late(open_ones)}, {median(refreshed):.0f} pages/s",
+        f"{_late(alone)}: none open",
+        f"{ratio:.2f}x ({each[0]:.2f}-{each[-1]:.2f})",
+        "p99 <= 1.2x",
+    )
+
+
+def _together(found: Sequence[Lateness]) -> Lateness:
+    return Lateness(
+        late=sorted(late for one in found for late in one.late), unstarted=sum(one.unstarted for one in found)
+    )
+
+
+def _p99(found: Sequence[Lateness]) -> float:
+    return _together(found).p99
+
+
+def _late(found: Sequence[Lateness]) -> str:
+    together = _together(found)
+    return f"p50 {median(together.late):.0f} ms, p99 {together.p99:.0f} ms, {together.unstarted} not started"
+
+
+async def main(jobs: int = 20_000, executions: int = 500_000, items: int = 500_000, rounds: int = 5) -> None:
+    sizes = Sizes(jobs, executions, items)
+    report = Report(f"the dashboard of {jobs:,} jobs, {executions:,} executions and {items:,} items")
+    with both_servers() as (postgres, _), folder() as place:
+        databases = {"PostgreSQL": postgres.create_database("dashboard"), "SQLite": f"sqlite:///{place}/dashboard.db"}
+        for where, database in databases.items():
+            async with floodmark(Settings(database_url=database)) as resources:
+                await fill(resources, sizes)
+                await measure_leader(report, where, resources, sizes)
+                await measure_pages(report, where, resources, database)
+                await measure_lateness(report, where, resources, database, rounds)
+    report.print()
+
+
+if __name__ == "__main__":
+    arguments = [int(argument) for argument in sys.argv[1:]]
+    run(lambda: main(*arguments))

@@ -1,0 +1,36 @@
+"""The installation: its checks and its settings."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from floodmark.dashboard.page import page
+from floodmark.dashboard.view import View
+
+
+@page("/doctor", "doctor.html", role="operate", shared=False)
+async def show_doctor(view: View) -> Mapping[str, Any]:
+    """Examine the installation on request: it reads a lot of data."""
+    if not view.query("examine"):
+        return {"findings": None, "bad": 0, "took": 0.0}
+    began = time.monotonic()
+    findings = await view.operations.doctor()
+    # Problems first, then notes.
+    ordered = sorted(findings, key=lambda one: (one.ok, not one.hint))
+    return {"findings": ordered, "bad": sum(not one.ok for one in findings), "took": time.monotonic() - began}
+
+
+@page("/settings", "settings.html", role="admin")
+async def show_settings(view: View) -> Mapping[str, Any]:
+    """Show every setting of this process."""
+    text, only = (view.query("text") or "").strip(), view.query("only")
+    every = await view.operations.settings()
+    shown = [
+        row
+        for row in every
+        if text.lower() in f"{row.key} {row.help}".lower() and not (only == "changed" and row.origin == "default")
+    ]
+    return {"settings": shown, "total": len(every), "text": text, "instance": view.resources.name}
+
+
+PAGES = (show_doctor, show_settings)
