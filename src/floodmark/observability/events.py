@@ -188,6 +188,13 @@ class EventsRelayed(InternalEvent, frozen=True, gc=False):
     lag: float
 
 
+class ItemsIndexed(InternalEvent, frozen=True, gc=False):
+    """Items were added to the search index. `lag`: age in seconds of the oldest event that is not in it."""
+
+    count: int
+    lag: float
+
+
 class StoreRetried(InternalEvent, frozen=True, gc=False):
     """A statement failed with a transient error and was retried."""
 

@@ -1,0 +1,133 @@
+"""Builds the search index: fills it with all items once, then follows the events by position.
+
+Each step is one transaction of the index, which also holds how far it is built: a killed process leaves the index as it
+was before a step or after it. The index is built from the beginning if it is missing, damaged or of another version, if
+events after its position were deleted, or if the database is not the one that it was built from.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from datetime import timedelta
+
+import structlog
+from msgspec.structs import replace
+
+from floodmark.observability.events import Events, ItemsIndexed
+from floodmark.process.threads import DaemonThreads
+
+from .documents import SearchableItem, SearchDocument, document_of
+from .port import IndexDamaged, SearchIndex
+from .state import IndexState
+from .stored_items import NumberedItem, StoredItems
+from .tokens import VERSION
+
+_AT_ONCE = 500
+# While there is more to index, rest as long as the work took: other work of the process comes first.
+_REST = 1.0
+_CHECK_SECONDS = 60.0
+_MISSING = "there is no index"
+
+
+class Indexer:
+    """Builds the index step by step. Several processes may try: only one of them makes a step."""
+
+    def __init__(self, index: SearchIndex, items: StoredItems, events: Events, *, rest: float = _REST) -> None:
+        self._index, self._items, self._events, self._rest = index, items, events, rest
+        # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
+        self._threads: Executor = DaemonThreads(1)
+        self._checked_at = float("-inf")
+        self._position, self._lag = 0, 0.0
+
+    async def step(self) -> timedelta | None:
+        """Index one batch. Return how long to rest if there is more to index, None if there is nothing."""
+        began = time.monotonic()
+        try:
+            state = await self._read_state()
+            is_done = await (self._fill(state) if state.is_filling else self._follow(state))
+        except IndexDamaged as damaged:
+            await self._begin(str(damaged))
+            is_done = False
+        except Exception:
+            # The lag grows while steps fail.
+            await self._report(0, self._position)
+            raise
+        return None if is_done else timedelta(seconds=self._rest * (time.monotonic() - began))
+
+    async def rebuild(self) -> IndexState:
+        """Begin to build the index again. The next steps do it."""
+        return await self._begin("on request")
+
+    async def _read_state(self) -> IndexState:
+        state = await self._index.read_state()
+        if state is None or time.monotonic() - self._checked_at >= _CHECK_SECONDS:
+            problem = await self._problem(state)
+            if problem is not None:
+                return await self._begin(problem)
+            self._checked_at = time.monotonic()
+        assert state is not None
+        self._position = state.position
+        return state
+
+    async def _problem(self, state: IndexState | None) -> str | None:
+        """Return why the index must be built from the beginning."""
+        if state is None:
+            return _MISSING
+        if state.version != VERSION:
+            return f"it has version {state.version} of the tokens instead of {VERSION}"
+        before_oldest, newest = await self._items.bounds()
+        if state.position < before_oldest:
+            return "events after its position were deleted"
+        if state.position > newest:
+            return "its position is after the newest event"
+        event_id = None if state.event_id is None else await self._items.find_event(state.position)
+        return None if event_id in (None, state.event_id) else "it was built from another database"
+
+    async def _begin(self, reason: str) -> IndexState:
+        _, newest = await self._items.bounds()
+        if reason != _MISSING:
+            structlog.get_logger().warning("the search index is built again", reason=reason)
+        state = await self._index.begin(VERSION, newest)
+        self._checked_at = time.monotonic()
+        return state
+
+    async def _fill(self, state: IndexState) -> bool:
+        found = await self._items.page(state.filled_to, _AT_ONCE)
+        is_last = len(found) < _AT_ONCE
+        last = (found[-1].stream, found[-1].key) if found else state.filled_to
+        after = replace(state, is_filling=not is_last, filled_to=None if is_last else last)
+        await self._add(found, state, after)
+        return False
+
+    async def _follow(self, state: IndexState) -> bool:
+        found = await self._items.after(state.position, _AT_ONCE)
+        if not found:
+            if self._lag:
+                await self._report(0, state.position)
+            return True
+        if found[0].position > state.position + 1:
+            await self._begin("events after its position were deleted")
+            return False
+        after = replace(state, position=found[-1].position, event_id=found[-1].event_id)
+        await self._add(_newest_of_each(found), state, after)
+        return len(found) < _AT_ONCE
+
+    async def _add(self, found: Sequence[SearchableItem], before: IndexState, after: IndexState) -> None:
+        loop = asyncio.get_running_loop()
+        documents = await loop.run_in_executor(self._threads, _documents_of, found)
+        if await self._index.add(documents, before, after):
+            await self._report(len(documents), after.position)
+
+    async def _report(self, count: int, position: int) -> None:
+        self._lag = await self._items.lag(position)
+        self._events.emit(ItemsIndexed(count, self._lag))
+
+
+def _documents_of(found: Sequence[SearchableItem]) -> list[SearchDocument]:
+    return [document_of(item) for item in found]
+
+
+def _newest_of_each(found: Sequence[NumberedItem]) -> list[SearchableItem]:
+    """Return the last revision of each item."""
+    return list({(numbered.item.stream, numbered.item.key): numbered.item for numbered in found}.values())

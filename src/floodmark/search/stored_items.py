@@ -1,0 +1,150 @@
+"""Reads items and events for the index and for hits. Tables: `items`, `item_revisions`, `outbox`."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, Table, func, select, text, tuple_
+
+from floodmark.model.streams import StoredItem
+from floodmark.model.strict_json import read_stored_json
+from floodmark.store.dialects import chunks, present_moment, raw
+from floodmark.store.events import select_events
+from floodmark.store.repository import Repository
+from floodmark.store.rows import read_moment
+from floodmark.store.tables import item_revisions, items, outbox
+
+from .documents import SearchableItem
+
+Place = tuple[str, str]
+"""The stream and the key of an item."""
+
+# A place or revision has two or three parameters.
+_AT_ONCE = 150
+# Counting stops here: a larger number tells no more, and costs more.
+MOST_COUNTED = 100_000
+
+
+class NumberedItem(NamedTuple):
+    """The revision of an item that an event is about."""
+
+    position: int
+    item: SearchableItem
+
+    @property
+    def event_id(self) -> str:
+        """The id of the event."""
+        return f"{self.item.stream}/{self.item.key}/{self.item.revision}"
+
+
+class StoredItems(Repository):
+    """Reads revisions of items."""
+
+    async def after(self, position: int, limit: int) -> list[NumberedItem]:
+        """Return the items of the events after a position, in order."""
+        query = select_events().where(outbox.c.position > position).order_by(outbox.c.position).limit(limit)
+        async with self._database.reading() as connection:
+            return [_numbered(row) for row in await connection.execute(query)]
+
+    async def page(self, after: Place | None, limit: int) -> list[SearchableItem]:
+        """Return the newest revisions of items in order of stream and key, after this one."""
+        query = _select(items).order_by(items.c.stream, items.c.key).limit(limit)
+        if after is not None:
+            query = query.where(tuple_(items.c.stream, items.c.key) > tuple_(*after))
+        async with self._database.reading() as connection:
+            return [_searchable(row) for row in await connection.execute(query)]
+
+    async def earlier(self, revisions: Sequence[tuple[str, str, int]]) -> list[SearchableItem]:
+        """Return these earlier revisions, as far as they are stored, in no order."""
+        cell = item_revisions.c
+        found: list[SearchableItem] = []
+        async with self._database.reading() as connection:
+            for some in chunks(revisions, _AT_ONCE):
+                query = _select(item_revisions).where(tuple_(cell.stream, cell.key, cell.revision).in_(some))
+                found += [_searchable(row) for row in await connection.execute(query)]
+        return found
+
+    async def newest(self, places: Sequence[Place]) -> dict[Place, StoredItem]:
+        """Return the newest revisions of these items."""
+        found: dict[Place, StoredItem] = {}
+        columns = [items.c[name] for name in StoredItem.__struct_fields__]
+        async with self._database.reading() as connection:
+            for some in chunks(places, _AT_ONCE):
+                query = select(*columns).where(tuple_(items.c.stream, items.c.key).in_(some))
+                rows = (await connection.execute(query)).mappings()
+                found |= {(row["stream"], row["key"]): StoredItem(**row) for row in rows}
+        return found
+
+    async def bounds(self) -> tuple[int, int]:
+        """Return the position before the oldest stored event, and that of the newest event there ever was."""
+        numbered = outbox.c.position.is_not(None)
+        async with self._database.reading() as connection:
+            query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(numbered)
+            oldest, newest = (await connection.execute(query)).one()
+            if oldest is not None:
+                return oldest - 1, newest
+            if self._database.dialect == "postgresql":
+                # The newest one is never deleted.
+                return 0, 0
+            first = (await connection.execute(select(func.min(outbox.c.seq)))).scalar()
+            if first is not None:
+                return first - 1, first - 1
+            used = text("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
+            last = (await connection.execute(used)).scalar() or 0
+            return last, last
+
+    async def find_event(self, position: int) -> str | None:
+        """Return the id of the event at a position, if it is still stored."""
+        query = select(outbox.c.stream, outbox.c.key, outbox.c.revision).where(outbox.c.position == position)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).first()
+        return None if row is None else f"{row.stream}/{row.key}/{row.revision}"
+
+    async def lag(self, position: int) -> float:
+        """Return the age in seconds of the oldest event that is not indexed; events without a position count, too."""
+        queries = [
+            select(outbox.c.created_at).where(outbox.c.position > position).order_by(outbox.c.position).limit(1),
+            # Events without a position are unsent, and there is an index of those.
+            select(outbox.c.created_at).where(outbox.c.sent_at.is_(None)).order_by(outbox.c.seq).limit(1),
+        ]
+        async with self._database.reading() as connection:
+            found = [(await connection.execute(query)).scalar() for query in queries]
+            times = [moment for moment in found if moment is not None]
+            if not times:
+                return 0.0
+            age: timedelta = await present_moment(self._database, self._clock, connection) - min(times)
+        return max(0.0, age.total_seconds())
+
+    async def count_after(self, position: int) -> int:
+        """Return the number of events that are not indexed; of each kind at most `MOST_COUNTED` are counted."""
+        queries = [
+            select(outbox.c.seq).where(outbox.c.position > position),
+            select(outbox.c.seq).where(outbox.c.sent_at.is_(None), outbox.c.position.is_(None)),
+        ]
+        async with self._database.reading() as connection:
+            return sum([(await connection.execute(_count(query))).scalar_one() for query in queries])
+
+    async def has_items(self) -> bool:
+        """Return whether anything was ever collected."""
+        return await self._database.fetch_value(select(items.c.stream).limit(1)) is not None
+
+
+def _select(table: Table) -> Select[Any]:
+    names = ("stream", "key", "revision", "occurred_at", "collected_at", "deleted")
+    return select(*(table.c[name] for name in names), raw(table.c.data))
+
+
+def _searchable(row: Any) -> SearchableItem:
+    stream, key, revision, occurred_at, collected_at, deleted, data = row
+    at = read_moment(occurred_at) or read_moment(collected_at)
+    assert at is not None
+    return SearchableItem(stream, key, revision, at, read_stored_json(data), bool(deleted))
+
+
+def _numbered(row: Any) -> NumberedItem:
+    position, *item, data, deleted, _, _ = row
+    return NumberedItem(position, _searchable((*item, deleted, data)))
+
+
+def _count(query: Select[Any]) -> Select[Any]:
+    return select(func.count()).select_from(query.limit(MOST_COUNTED).subquery())
