@@ -45,12 +45,14 @@ _PANELS: dict[str, dict[str, str]] = {
         "breakers": "breakers:breakers",
     },
     "Collected data": {
+        "search": "search:search",
         "items": "streams:items",
         "events": "streams:events",
         "watermark": "streams:watermark",
         "report": "reports:report",
         "export": "files:export",
         "fetch": "files:fetch",
+        "index": "search:index",
     },
     "Installation": {
         "accounts": "accounts:accounts",

@@ -32,6 +32,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     most_items: Annotated[int, Meta(description="An upper bound of the items there are.")]
     pending: Annotated[int, Meta(description="New, changed and deleted items to be indexed; ends at 200,000.")]
     lag_seconds: Annotated[float, Meta(description="The age of the oldest of them; 0 if there are none.")]
+    is_followed: Annotated[bool, Meta(description="Whether a scheduler is running, which keeps it up to date.")]
     updated_at: Annotated[datetime | None, Meta(description="When the index last changed.")] = None
 
 

@@ -38,11 +38,11 @@ class Indexer:
         # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
         self._threads: Executor = DaemonThreads(1)
         self._checked_at = float("-inf")
-        self._position, self._lag = 0, 0.0
+        self._position, self._lag, self._has_failed = 0, 0.0, False
 
     async def step(self) -> timedelta | None:
         """Index one batch. Return how long to rest if there is more to index, None if there is nothing."""
-        began = time.monotonic()
+        began, self._has_failed = time.monotonic(), True
         try:
             state = await self._read_state()
             is_done = await (self._fill(state) if state.is_filling else self._follow(state))
@@ -53,7 +53,13 @@ class Indexer:
             # The lag grows while steps fail.
             await self._report(0, self._position)
             raise
+        self._has_failed = False
         return None if is_done else timedelta(seconds=self._rest * (time.monotonic() - began))
+
+    async def finish(self) -> None:
+        """Index what is left when a process stops. After a failure the next process does it."""
+        while not self._has_failed and await self.step() is not None:
+            pass
 
     async def rebuild(self) -> IndexState:
         """Begin to build the index again. The next steps do it."""
