@@ -1,8 +1,8 @@
 """The numbers of documents in an index. Pure.
 
 They follow the time of an item, so that the newest items of a long list of hits are found without reading all of them.
-A second has 1,024 numbers. More items of one second take those of later seconds, in their order, and the index
-remembers by how many seconds an item was moved at most (`moved`).
+A second has 1,024 numbers. Further items of that second take numbers of later seconds, and the index remembers by how
+many seconds an item was moved at most (`moved`).
 """
 
 from collections.abc import Callable

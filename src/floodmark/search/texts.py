@@ -2,7 +2,7 @@
 
 Texts are all strings in the data of an item, in an order that does not depend on the database: the title, then `text`,
 `summary`, `description`, `content`, `body`, `message` and `caption`, then the others by name, also those of nested
-objects and lists. A text that is part of an earlier one is left out, and so are:
+objects and lists. A text that is part of a long one is left out, and so are:
 
     ids, hashes, types and times                                 they are no text
     `links`, `difference`, `manifest`, `reactions`, `user_agent` they repeat other data, or change without notice
@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 MOST_FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 20, 1000, 32
 # More text than the index takes of one item.
 MOST_CHARACTERS = 200_000
+# A text is compared with so many others, to leave it out if it is a part of one of them.
+_COMPARED = 3
 # As deep as a stored value may be.
 _DEEPEST = 64
 
@@ -76,7 +78,7 @@ def texts_of(key: str, data: Any) -> ItemTexts:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip()) and _TIME.fullmatch(value) is None
 
 
 def _may_be_text(name: str) -> bool:
@@ -85,7 +87,7 @@ def _may_be_text(name: str) -> bool:
 
 def _strings(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
-        if _is_text(value) and _TIME.fullmatch(value) is None:
+        if _is_text(value):
             yield value
     elif depth == _DEEPEST:
         return
@@ -100,11 +102,11 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
 
 def _distinct(texts: list[str]) -> Iterator[str]:
     """Yield the texts up to the most that is searched, without those that are part of another one."""
-    longest, seen, left = max(texts, key=len, default=""), set[str](), MOST_CHARACTERS
+    longest, seen, left = sorted(texts, key=len)[-_COMPARED:], set[str](), MOST_CHARACTERS
     for text in texts:
         if left <= 0:
             return
-        if text in seen or (text is not longest and text in longest):
+        if text in seen or any(len(text) < len(other) and text in other for other in longest):
             continue
         seen.add(text)
         # One character more than allowed shows that something was cut.
