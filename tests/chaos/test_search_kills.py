@@ -80,7 +80,7 @@ async def test_a_kill_at_any_step_leaves_a_correct_index(opened: Opened, fleet: 
                 resources, [an_item(number, "ice"), an_item(100 + number, "ice"), an_item(2000 + number, "fire")]
             )
             await let_die(point)
-        indexer = resources.search.indexer(resources.events, rest=0.0)
+        indexer = resources.search.indexer(resources.events, rests=False)
         while await indexer.step() is not None:
             pass
 

@@ -8,14 +8,12 @@ events after its position were deleted, or if the database is not the one that i
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from datetime import timedelta
 
 import structlog
 from msgspec.structs import replace
 
-from floodmark.observability.events import Events, ItemsIndexed
-from floodmark.process.threads import DaemonThreads
+from floodmark.observability.events import BatchKept, Events, ItemsIndexed
 
 from .documents import SearchableItem, SearchDocument, document_of
 from .port import IndexDamaged, SearchIndex
@@ -24,8 +22,9 @@ from .stored_items import NumberedItem, StoredItems
 from .tokens import VERSION
 
 _AT_ONCE = 500
-# While there is more to index, rest as long as the work took: other work of the process comes first.
-_REST = 1.0
+# While there is more to index, rest for a part of the time that the last step took; much longer while this process
+# stores more items a second than can be indexed beside it.
+_REST, _BUSY_REST, _BUSY_RATE = 0.5, 9.0, 2000
 _CHECK_SECONDS = 60.0
 _MISSING = "there is no index"
 
@@ -33,16 +32,46 @@ _MISSING = "there is no index"
 class Indexer:
     """Builds the index step by step. Several processes may try: only one of them makes a step."""
 
-    def __init__(self, index: SearchIndex, items: StoredItems, events: Events, *, rest: float = _REST) -> None:
-        self._index, self._items, self._events, self._rest = index, items, events, rest
-        # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
-        self._threads: Executor = DaemonThreads(1)
+    def __init__(self, index: SearchIndex, items: StoredItems, events: Events, *, rests: bool = True) -> None:
+        self._index, self._items, self._events, self._rests = index, items, events, rests
+        self._kept, self._counted_at, self._rests_until = 0, time.monotonic(), 0.0
+        if rests:
+            events.listen(BatchKept, self._count)
         self._checked_at = float("-inf")
         self._position, self._lag, self._has_failed = 0, 0.0, False
 
     async def step(self) -> timedelta | None:
-        """Index one batch. Return how long to rest if there is more to index, None if there is nothing."""
-        began, self._has_failed = time.monotonic(), True
+        """Index one batch. Return the time to rest if there is more to index, None if there is nothing."""
+        began = time.monotonic()
+        if began >= self._rests_until:
+            if await self._index_batch():
+                return None
+            self._rests_until = time.monotonic() + (self._rest_after(began) if self._rests else 0.0)
+        # A call that comes too early waits for the rest of the time.
+        return timedelta(seconds=max(0.0, self._rests_until - time.monotonic()))
+
+    async def finish(self) -> None:
+        """Index what is left when a process stops. After a failure the next process does it."""
+        while not self._has_failed and not await self._index_batch():
+            pass
+
+    async def rebuild(self) -> IndexState:
+        """Begin to build the index again. The next steps do it."""
+        return await self._begin("on request")
+
+    def _count(self, event: BatchKept) -> None:
+        self._kept += event.new + event.changed
+
+    def _rest_after(self, began: float) -> float:
+        """Return how many seconds to rest after a step that began then."""
+        now = time.monotonic()
+        rate, self._kept = self._kept / max(now - self._counted_at, 0.001), 0
+        self._counted_at = now
+        return (now - began) * (_BUSY_REST if rate > _BUSY_RATE else _REST)
+
+    async def _index_batch(self) -> bool:
+        """Index one batch, and return whether it was the last one."""
+        self._has_failed = True
         try:
             state = await self._read_state()
             is_done = await (self._fill(state) if state.is_filling else self._follow(state))
@@ -54,16 +83,7 @@ class Indexer:
             await self._report(0, self._position)
             raise
         self._has_failed = False
-        return None if is_done else timedelta(seconds=self._rest * (time.monotonic() - began))
-
-    async def finish(self) -> None:
-        """Index what is left when a process stops. After a failure the next process does it."""
-        while not self._has_failed and await self.step() is not None:
-            pass
-
-    async def rebuild(self) -> IndexState:
-        """Begin to build the index again. The next steps do it."""
-        return await self._begin("on request")
+        return is_done
 
     async def _read_state(self) -> IndexState:
         state = await self._index.read_state()
@@ -82,16 +102,16 @@ class Indexer:
             return _MISSING
         if state.version != VERSION:
             return f"it has version {state.version} of the tokens instead of {VERSION}"
-        before_oldest, newest = await self._items.bounds()
-        if state.position < before_oldest:
+        events = await self._items.measure()
+        if state.position < events.before_oldest:
             return "events after its position were deleted"
-        if state.position > newest:
+        if state.position > events.newest:
             return "its position is after the newest event"
         event_id = None if state.event_id is None else await self._items.find_event(state.position)
         return None if event_id in (None, state.event_id) else "it was built from another database"
 
     async def _begin(self, reason: str) -> IndexState:
-        _, newest = await self._items.bounds()
+        newest = (await self._items.measure()).newest
         if reason != _MISSING:
             structlog.get_logger().warning("the search index is built again", reason=reason)
         state = await self._index.begin(VERSION, newest)
@@ -120,13 +140,13 @@ class Indexer:
         return len(found) < _AT_ONCE
 
     async def _add(self, found: Sequence[SearchableItem], before: IndexState, after: IndexState) -> None:
-        loop = asyncio.get_running_loop()
-        documents = await loop.run_in_executor(self._threads, _documents_of, found)
+        # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
+        documents = await asyncio.to_thread(_documents_of, found)
         if await self._index.add(documents, before, after):
             await self._report(len(documents), after.position)
 
     async def _report(self, count: int, position: int) -> None:
-        self._lag = await self._items.lag(position)
+        self._lag = (await self._items.measure(position)).lag
         self._events.emit(ItemsIndexed(count, self._lag))
 
 

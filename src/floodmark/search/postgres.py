@@ -19,7 +19,7 @@ from .document_ids import IdAllocator, first_id, second_of
 from .documents import GAP, SearchDocument, digest_of
 from .expressions import stream_token
 from .port import EVERYTHING, IndexHit, SearchFilter
-from .postgres_find import READ_FIRST, SETTINGS, PostgresFinder, period_token
+from .postgres_find import OPEN, READ_FIRST, PostgresFinder, period_token
 from .query import Node
 from .state import IndexState, count_documents, decode_state, encode_state, is_same_progress, new_state
 
@@ -124,9 +124,8 @@ class PostgresSearchIndex:
         """Yield what searches; None if there is no index."""
         try:
             async with self._database.engine.begin() as connection:
-                for setting in SETTINGS:
-                    await connection.exec_driver_sql(setting)
-                state = _decode((await connection.exec_driver_sql(_STATE)).scalar())
+                *_, stored = (await connection.exec_driver_sql(OPEN)).one()
+                state = _decode(stored)
                 yield None if state is None else PostgresFinder(connection, state, self._read_first)
         except (DBAPIError, TimeoutError) as error:
             if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) != _CANCELLED:

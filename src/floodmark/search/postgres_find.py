@@ -18,11 +18,19 @@ from .port import MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
 from .query import Node
 from .state import IndexState
 
-SETTINGS = ("SET LOCAL enable_seqscan = off", "SET LOCAL max_parallel_workers_per_gather = 0")
+OPEN = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
+       (SELECT value FROM search_state WHERE id = 1)
+"""
+"""Prepares a transaction for a search, and returns the state of the index in the last column."""
 
 _STREAM_IDS = "SELECT stream_id FROM search_streams WHERE stream = ANY ($1::text[])"
-_STREAM_NAMES = "SELECT stream_id, stream FROM search_streams WHERE stream_id = ANY ($1::int[])"
 _COLUMNS = "SELECT id, stream_id, key, revision FROM search_documents"
+# Only for the rows that are left: a stream of the index has always a name.
+_NAMED = """
+SELECT f.id, (SELECT s.stream FROM search_streams s WHERE s.stream_id = f.stream_id) AS stream, f.key, f.revision
+  FROM ({found}) f
+"""
 READ_FIRST = 20_000
 """How many of the newest documents are read without the index of tokens. It takes about ten milliseconds."""
 _EDGE = "SELECT id FROM search_documents WHERE id < $1 ORDER BY id DESC OFFSET $2 LIMIT 1"
@@ -57,13 +65,14 @@ class _Bounds(Struct, frozen=True):
     query: str
     stream_ids: list[int] | None = None
 
-    def arguments(self, first: int, end: int, query: str, limit: int) -> tuple[Any, ...]:
-        """Return the arguments of `_FIND` and `_FIND_NEWEST`."""
-        return (first, end, query, limit) if self.stream_ids is None else (first, end, query, limit, self.stream_ids)
+    @property
+    def more(self) -> tuple[Any, ...]:
+        """The arguments of the condition."""
+        return () if self.stream_ids is None else (self.stream_ids,)
 
     def complete(self, statement: str) -> str:
         """Return one of the statements with its condition."""
-        return statement.format(condition="" if self.stream_ids is None else _IN_STREAMS)
+        return _NAMED.format(found=statement.format(condition="" if self.stream_ids is None else _IN_STREAMS))
 
 
 def period_token(document_id: int) -> str:
@@ -80,29 +89,33 @@ class PostgresFinder(Struct, frozen=True):
 
     async def find(self, query: Node, within: SearchFilter, *, before: int | None, limit: int) -> list[IndexHit]:
         """Return the newest matches, newest first."""
-        return await self._name_streams(await self._newest(query, within, before, limit))
+        return await self._newest(query, within, before, limit)
 
     async def rank(self, query: Node, within: SearchFilter, *, limit: int) -> list[IndexHit]:
         """Return the best of the newest matches, best first."""
-        rows = {row.id: row for row in await self._newest(query, within, None, MOST_RANKED)}
-        best = await self.connection.exec_driver_sql(_RANK, (list(rows), tsquery(query), limit))
-        return await self._name_streams([rows[number] for (number,) in best])
+        hits = {hit.id: hit for hit in await self._newest(query, within, None, MOST_RANKED)}
+        best = await self.connection.exec_driver_sql(_RANK, (list(hits), tsquery(query), limit))
+        return [hits[number] for (number,) in best]
 
-    async def _newest(self, query: Node, within: SearchFilter, before: int | None, limit: int) -> list[Any]:
+    async def _newest(self, query: Node, within: SearchFilter, before: int | None, limit: int) -> list[IndexHit]:
         bounds = await self._bounds(query, within, before)
         if bounds is None:
             return []
-        edge = (await self.connection.exec_driver_sql(_EDGE, (bounds.end, self.read_first))).scalar() or 0
+        edge = 0
+        if self.state.documents > self.read_first:
+            edge = (await self.connection.exec_driver_sql(_EDGE, (bounds.end, self.read_first))).scalar() or 0
         lowest = max(bounds.first, edge)
-        arguments = bounds.arguments(lowest, bounds.end, bounds.query, limit)
-        rows = list(await self.connection.exec_driver_sql(bounds.complete(_FIND_NEWEST), arguments))
+        found = await self._hits(_FIND_NEWEST, bounds, (lowest, bounds.end, bounds.query, limit))
         for first, end, period_tokens in _windows(bounds.first, lowest):
-            if len(rows) >= limit:
+            if len(found) >= limit:
                 break
             narrowed = f"({bounds.query}) & ({period_tokens})" if period_tokens else bounds.query
-            arguments = bounds.arguments(first, end, narrowed, limit - len(rows))
-            rows += await self.connection.exec_driver_sql(bounds.complete(_FIND), arguments)
-        return rows
+            found += await self._hits(_FIND, bounds, (first, end, narrowed, limit - len(found)))
+        return found
+
+    async def _hits(self, statement: str, bounds: _Bounds, arguments: tuple[Any, ...]) -> list[IndexHit]:
+        rows = await self.connection.exec_driver_sql(bounds.complete(statement), (*arguments, *bounds.more))
+        return sorted((IndexHit(row.id, row.stream, row.key, row.revision) for row in rows), reverse=True)
 
     async def _bounds(self, query: Node, within: SearchFilter, before: int | None) -> _Bounds | None:
         """Return the bounds; None if the index has none of the streams."""
@@ -116,12 +129,6 @@ class PostgresFinder(Struct, frozen=True):
         if len(ids) > MOST_STREAM_TOKENS:
             return _Bounds(first, end, tsquery(query), ids)
         return _Bounds(first, end, tsquery(query, map(stream_token, ids)))
-
-    async def _name_streams(self, rows: list[Any]) -> list[IndexHit]:
-        found = await self.connection.exec_driver_sql(_STREAM_NAMES, (list({row.stream_id for row in rows}),))
-        names = {row.stream_id: row.stream for row in found}
-        # A stream without a name: the index was built again meanwhile.
-        return [IndexHit(row.id, names[row.stream_id], row.key, row.revision) for row in rows if row.stream_id in names]
 
 
 def _windows(first: int, end: int) -> Iterator[tuple[int, int, str]]:

@@ -15,16 +15,15 @@ OFF = IndexStatus(condition="off", items=0, most_items=0, pending=0, lag_seconds
 async def read_status(index: SearchIndex, items: StoredItems, *, is_followed: bool) -> IndexStatus:
     """Return how complete an index is. `is_followed`: a scheduler is running."""
     state = await index.read_state()
-    before_oldest, newest = await items.bounds()
-    position = newest if state is None else state.position
-    lag = await items.lag(position)
-    is_valid = state is not None and state.version == VERSION and before_oldest <= state.position <= newest
+    events = await items.measure(0 if state is None else state.position)
+    position = events.newest if state is None else state.position
+    is_valid = state is not None and state.version == VERSION and events.before_oldest <= position <= events.newest
     return IndexStatus(
-        condition=_condition(state, lag, is_valid=is_valid, is_followed=is_followed),
+        condition=_condition(state, events.lag, is_valid=is_valid, is_followed=is_followed),
         items=0 if state is None else state.documents,
-        most_items=newest,
-        pending=await items.count_after(position),
-        lag_seconds=round(lag, 1),
+        most_items=events.newest,
+        pending=await items.count_after(position) if events.has_more else 0,
+        lag_seconds=round(events.lag, 1),
         is_followed=is_followed,
         updated_at=None if state is None else state.updated_at,
     )

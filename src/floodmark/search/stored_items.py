@@ -1,14 +1,14 @@
 """Reads items and events for the index and for hits. Tables: `items`, `item_revisions`, `outbox`."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, Table, func, select, text, tuple_
 
 from floodmark.model.streams import StoredItem
 from floodmark.model.strict_json import read_stored_json
-from floodmark.store.dialects import chunks, present_moment, raw
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.dialects import chunks, present, raw
 from floodmark.store.events import select_events
 from floodmark.store.repository import Repository
 from floodmark.store.rows import read_moment
@@ -21,6 +21,7 @@ Place = tuple[str, str]
 
 # A place or revision has two or three parameters.
 _AT_ONCE = 150
+_LAST_SEQ = text("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
 # Counting stops here: a larger number tells no more, and costs more.
 MOST_COUNTED = 100_000
 
@@ -35,6 +36,17 @@ class NumberedItem(NamedTuple):
     def event_id(self) -> str:
         """The id of the event."""
         return f"{self.item.stream}/{self.item.key}/{self.item.revision}"
+
+
+class EventProgress(NamedTuple):
+    """The position before the oldest stored event, that of the newest there ever was, and what is not indexed."""
+
+    before_oldest: int
+    newest: int
+    lag: float
+    """The age in seconds of the oldest event that is not indexed. Events without a position count, too."""
+    has_more: bool
+    """Whether there is such an event."""
 
 
 class StoredItems(Repository):
@@ -75,23 +87,36 @@ class StoredItems(Repository):
                 found |= {(row["stream"], row["key"]): StoredItem(**row) for row in rows}
         return found
 
-    async def bounds(self) -> tuple[int, int]:
-        """Return the position before the oldest stored event, and that of the newest event there ever was."""
-        numbered = outbox.c.position.is_not(None)
+    async def measure(self, position: int = 0) -> "EventProgress":
+        """Return which events there are, and the age of the oldest one after a position."""
+        cell, numbered = outbox.c, outbox.c.position.is_not(None)
+        # Events without a position are unsent, and there is an index of those.
+        unnumbered = select(cell.created_at).where(cell.sent_at.is_(None), cell.position.is_(None))
+        query = select(
+            select(func.min(cell.position)).where(numbered).scalar_subquery(),
+            select(func.max(cell.position)).where(numbered).scalar_subquery(),
+            select(cell.created_at).where(cell.position > position).order_by(cell.position).limit(1).scalar_subquery(),
+            unnumbered.order_by(cell.seq).limit(1).scalar_subquery(),
+            present(self._database, self._clock),
+        )
         async with self._database.reading() as connection:
-            query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(numbered)
-            oldest, newest = (await connection.execute(query)).one()
-            if oldest is not None:
-                return oldest - 1, newest
-            if self._database.dialect == "postgresql":
-                # The newest one is never deleted.
-                return 0, 0
-            first = (await connection.execute(select(func.min(outbox.c.seq)))).scalar()
-            if first is not None:
-                return first - 1, first - 1
-            used = text("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
-            last = (await connection.execute(used)).scalar() or 0
-            return last, last
+            oldest, newest, *times, now = (await connection.execute(query)).one()
+            if oldest is None:
+                newest = await self._last_number(connection)
+                oldest = newest + 1
+        waiting = [moment for moment in times if moment is not None]
+        lag = max(0.0, (now - min(waiting)).total_seconds()) if waiting else 0.0
+        return EventProgress(oldest - 1, newest, lag, bool(waiting))
+
+    async def _last_number(self, connection: AsyncConnection) -> int:
+        """Return the position of the last event when none is stored."""
+        if self._database.dialect == "postgresql":
+            # The newest one is never deleted, so there was none.
+            return 0
+        first = (await connection.execute(select(func.min(outbox.c.seq)))).scalar()
+        if first is not None:
+            return int(first) - 1
+        return int((await connection.execute(_LAST_SEQ)).scalar() or 0)
 
     async def find_event(self, position: int) -> str | None:
         """Return the id of the event at a position, if it is still stored."""
@@ -99,21 +124,6 @@ class StoredItems(Repository):
         async with self._database.reading() as connection:
             row = (await connection.execute(query)).first()
         return None if row is None else f"{row.stream}/{row.key}/{row.revision}"
-
-    async def lag(self, position: int) -> float:
-        """Return the age in seconds of the oldest event that is not indexed; events without a position count, too."""
-        queries = [
-            select(outbox.c.created_at).where(outbox.c.position > position).order_by(outbox.c.position).limit(1),
-            # Events without a position are unsent, and there is an index of those.
-            select(outbox.c.created_at).where(outbox.c.sent_at.is_(None)).order_by(outbox.c.seq).limit(1),
-        ]
-        async with self._database.reading() as connection:
-            found = [(await connection.execute(query)).scalar() for query in queries]
-            times = [moment for moment in found if moment is not None]
-            if not times:
-                return 0.0
-            age: timedelta = await present_moment(self._database, self._clock, connection) - min(times)
-        return max(0.0, age.total_seconds())
 
     async def count_after(self, position: int) -> int:
         """Return the number of events that are not indexed; of each kind at most `MOST_COUNTED` are counted."""
@@ -123,10 +133,6 @@ class StoredItems(Repository):
         ]
         async with self._database.reading() as connection:
             return sum([(await connection.execute(_count(query))).scalar_one() for query in queries])
-
-    async def has_items(self) -> bool:
-        """Return whether anything was ever collected."""
-        return await self._database.fetch_value(select(items.c.stream).limit(1)) is not None
 
 
 def _select(table: Table) -> Select[Any]:

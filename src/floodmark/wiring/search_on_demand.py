@@ -46,11 +46,11 @@ class SearchOnDemand:
         assert isinstance(self._database, SqliteDatabase)
         return SqliteSearchIndex(index_path(self._database.path), self.items.earlier)
 
-    def indexer(self, events: Events, *, rest: float = 1.0) -> "Indexer":
-        """Return what builds the index. `rest`: how many times as long as its work it rests while there is more."""
+    def indexer(self, events: Events, *, rests: bool = True) -> "Indexer":
+        """Return what builds the index. `rests`: it leaves time to other work of the process."""
         from floodmark.search.indexer import Indexer
 
-        return Indexer(self.index, self.items, events, rest=rest)
+        return Indexer(self.index, self.items, events, rests=rests)
 
     async def close(self) -> None:
         """Close the index."""

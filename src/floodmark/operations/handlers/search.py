@@ -60,7 +60,7 @@ class SearchHandlers(SearchOperations, Handlers):
 
     async def update_search_index(self, *, patience: timedelta = timedelta(seconds=2)) -> IndexStatus:
         await self._require_enabled()
-        indexer, until = self.resources.search.indexer(self.resources.events, rest=0.0), time.monotonic()
+        indexer, until = self.resources.search.indexer(self.resources.events, rests=False), time.monotonic()
         until += patience.total_seconds()
         while time.monotonic() < until and await indexer.step() is not None:
             pass
