@@ -134,6 +134,8 @@ def shown(query: str, *texts: str) -> str:
         ("fire smoke", "fire, Smoke", "[fire], [Smoke]"),
         ('"big fire"', "fire, a big fire", "fire, a [big fire]"),
         ("strasse", "Die Straße!", "Die [Straße]!"),
+        # One character becomes two, another one vanishes: the length stays.
+        ("fire", "ß e\u0301 fire", "ß e\u0301 [fire]"),
         ("cafe*", "the Caféteria", "the [Caféteria]"),
         ("京都", "東京都の京都", "東[京都]の[京都]"),
         ("東京都", "東京都庁", "[東京都]庁"),

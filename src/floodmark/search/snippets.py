@@ -8,7 +8,7 @@ from floodmark.model.search import SnippetPart
 from .matching import places_of
 from .query import Node, Term, terms_of
 from .texts import ItemTexts
-from .tokens import Span, fold, spans
+from .tokens import LONGEST_TOKEN, Span, fold, likely_spans, spans
 
 LENGTH = 200
 _BEFORE = 60
@@ -47,13 +47,21 @@ def _matches(terms: Sequence[Term], text: str) -> Iterator[_Match]:
     """Yield the places of all terms in a text, in order."""
     found: list[_Match] = []
     for start, chunk in _chunks(terms, text[:_MOST_SEARCHED]):
-        places = list(spans(chunk))
-        run = [span.token for span in places]
-        for number, term in enumerate(terms):
-            for place in places_of(term, run):
-                first, last = places[place[0]], places[place[-1]]
-                found.append(_Match(start + first.start, start + _end(last, term), number))
+        matches = _matches_in(terms, likely_spans(chunk))
+        if any(fold(chunk[span.start : span.end])[:LONGEST_TOKEN] != span.token for span, _, _ in matches):
+            matches = _matches_in(terms, list(spans(chunk)))
+        found += [_Match(start + first.start, start + end, number) for first, end, number in matches]
     yield from sorted(set(found))
+
+
+def _matches_in(terms: Sequence[Term], places: list[Span]) -> list[tuple[Span, int, int]]:
+    """Return the first token, the end and the term of each match."""
+    run = [span.token for span in places]
+    return [
+        (places[place[0]], _end(places[place[-1]], term), number)
+        for number, term in enumerate(terms)
+        for place in places_of(term, run)
+    ]
 
 
 def _end(last: Span, term: Term) -> int:

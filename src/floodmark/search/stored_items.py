@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Table, func, select, text, tuple_
+from sqlalchemy import Select, Table, and_, func, or_, select, text, tuple_
 
 from floodmark.model.streams import StoredItem
 from floodmark.model.strict_json import read_stored_json
@@ -72,8 +72,10 @@ class StoredItems(Repository):
         found: list[SearchableItem] = []
         async with self._database.reading() as connection:
             for some in chunks(revisions, _AT_ONCE):
-                query = _select(item_revisions).where(tuple_(cell.stream, cell.key, cell.revision).in_(some))
-                found += [_searchable(row) for row in await connection.execute(query)]
+                # SQLite would read the whole table for a list of tuples.
+                each = [and_(cell.stream == s, cell.key == k, cell.revision == r) for s, k, r in some]
+                rows = await connection.execute(_select(item_revisions).where(or_(*each)))
+                found += [_searchable(row) for row in rows]
         return found
 
     async def newest(self, places: Sequence[Place]) -> dict[Place, StoredItem]:
@@ -82,8 +84,8 @@ class StoredItems(Repository):
         columns = [items.c[name] for name in StoredItem.__struct_fields__]
         async with self._database.reading() as connection:
             for some in chunks(places, _AT_ONCE):
-                query = select(*columns).where(tuple_(items.c.stream, items.c.key).in_(some))
-                rows = (await connection.execute(query)).mappings()
+                each = [and_(items.c.stream == stream, items.c.key == key) for stream, key in some]
+                rows = (await connection.execute(select(*columns).where(or_(*each)))).mappings()
                 found |= {(row["stream"], row["key"]): StoredItem(**row) for row in rows}
         return found
 

@@ -113,6 +113,12 @@ def phrase_of(text: str) -> Phrase:
     return Phrase((*tokens, *map(add, last, last[1:])))
 
 
+def likely_spans(text: str) -> list[Span]:
+    """Return the same as `spans`, ten times as fast, for most texts; others have places that must be checked."""
+    folded = fold(text).replace("_", " ")
+    return list(_cut(folded)) if len(folded) == len(text) else list(spans(text))
+
+
 def spans(text: str) -> Iterator[Span]:
     """Yield the tokens of a text, the same as `tokenize`, with their places."""
     for found in _NOT_SPACE.finditer(text):
