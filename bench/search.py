@@ -50,7 +50,7 @@ SAMPLE = 20_000
 def rows_of(corpus: Corpus, posts: int) -> Iterator[tuple[Any, ...]]:
     """Yield rows of `items`: posts of five years, oldest first."""
     for number, (stream, content) in enumerate(corpus.posts(posts)):
-        at = BEGINNING + YEARS * number / posts
+        at = BEGINNING + YEARS * (number / posts)
         data = {"id": number, "channel": f"channel{stream}", "text": content, "kind": "message", "views": number % 1000}
         yield f"telegram:{1_000_000 + stream}", f"{stream}:{number}", at, at, data, "", 1
 

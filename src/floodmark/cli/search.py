@@ -1,6 +1,7 @@
 """Search what was collected; show, update and rebuild the search index."""
 
 import asyncio
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -22,8 +23,7 @@ from .times import both, relative
 # Without a scheduler, a search first indexes what is new, for at most this long.
 _BRIEFLY, _AT_ONCE, _POLL_SECONDS = timedelta(seconds=2), timedelta(seconds=5), 0.5
 _MATCH = "bold yellow"
-
-When = Annotated[str | None, typer.Option(metavar="WHEN", help="2h, 3d, a date or a time.")]
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def search(
@@ -36,8 +36,12 @@ def search(
     ] = None,
     tag: Annotated[str | None, typer.Option(help="Only what jobs with this tag collect.")] = None,
     source: Annotated[str | None, typer.Option(help="Only what this kind of source collects, such as feed.")] = None,
-    since: When = None,
-    until: When = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only items since: 2h, 3d, a day or a time.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only items until: 2h, 3d, a day (included) or a time.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of items.")] = 20,
     rank: Annotated[bool, typer.Option("--rank/--newest", help="Best matches first, or newest items first.")] = False,
     as_json: AsJson = False,
@@ -59,7 +63,8 @@ def search(
     floodmark search 'fire OR smoke' --stream 'telegram:*' --since 7d
     """
     cli, now = CliContext.of(context), datetime.now(UTC)
-    times = [None if text is None else parse_moment(text, now) for text in (since, until)]
+    first = None if since is None else parse_moment(since, now)
+    end = None if until is None else _end_of(until, now)
 
     async def work(operations: AsyncOperations) -> SearchPage:
         if cli.url() is None:
@@ -72,8 +77,8 @@ def search(
                 stream=stream or None,
                 tag=tag,
                 source=source,
-                since=times[0],
-                until=times[1],
+                since=first,
+                until=end,
                 order="rank" if rank else "newest",
                 cursor=cursor,
                 limit=min(limit - len(hits), MOST_ROWS),
@@ -91,6 +96,12 @@ def search(
         if found.next is not None:
             cli.note(f"[dim]The first {counted(len(found.items), 'item')}. Show more: --limit {2 * limit}[/]")
     _warn(found.index)
+
+
+def _end_of(text: str, now: datetime) -> datetime:
+    """Return the time, or the end of a day."""
+    is_day = _DAY.fullmatch(text) is not None
+    return parse_moment(text, now) + (timedelta(days=1) if is_day else timedelta())
 
 
 async def _update_briefly(operations: AsyncOperations) -> None:

@@ -195,6 +195,12 @@ class ItemsIndexed(InternalEvent, frozen=True, gc=False):
     lag: float
 
 
+class IndexBegun(InternalEvent, frozen=True, gc=False):
+    """The search index is built from the beginning, because of `reason`."""
+
+    reason: str
+
+
 class StoreRetried(InternalEvent, frozen=True, gc=False):
     """A statement failed with a transient error and was retried."""
 

@@ -38,6 +38,7 @@ from .events import (
     ExecutionsRescued,
     ExecutionStarted,
     FetchTimed,
+    IndexBegun,
     InternalEvent,
     InvalidJob,
     ItemsIndexed,
@@ -81,6 +82,7 @@ _TEXTS: Mapping[int, Mapping[type[InternalEvent], str]] = {
         SchedulerTicked: "scheduler ticked",
     },
     logging.INFO: {
+        IndexBegun: "search index begun",
         LeaderChanged: "leader changed",
         LimitSet: "limit set",
         ModeChosen: "mode chosen",

@@ -10,23 +10,22 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-import structlog
 from msgspec.structs import replace
 
-from floodmark.observability.events import BatchKept, Events, ItemsIndexed
+from floodmark.observability.events import BatchKept, Events, IndexBegun, ItemsIndexed
 
 from .documents import SearchableItem, SearchDocument, document_of
 from .port import IndexDamaged, SearchIndex
 from .state import IndexState
-from .stored_items import NumberedItem, StoredItems
+from .stored_items import StoredItems
 from .tokens import VERSION
 
-_AT_ONCE = 500
+# The items of one step. Fewer are read while they are large, and a step ends early when it has this many tokens.
+_FEWEST, _AT_ONCE, _TOKENS_AT_ONCE = 20, 500, 100_000
 # While there is more to index, rest for a part of the time that the last step took; much longer while this process
 # stores more items a second than can be indexed beside it.
 _REST, _BUSY_REST, _BUSY_RATE = 0.5, 9.0, 2000
 _CHECK_SECONDS = 60.0
-_MISSING = "there is no index"
 
 
 class Indexer:
@@ -37,7 +36,7 @@ class Indexer:
         self._kept, self._counted_at, self._rests_until = 0, time.monotonic(), 0.0
         if rests:
             events.listen(BatchKept, self._count)
-        self._checked_at = float("-inf")
+        self._checked_at, self._limit = float("-inf"), _AT_ONCE
         self._position, self._lag, self._has_failed = 0, 0.0, False
 
     async def step(self) -> timedelta | None:
@@ -99,7 +98,7 @@ class Indexer:
     async def _problem(self, state: IndexState | None) -> str | None:
         """Return why the index must be built from the beginning."""
         if state is None:
-            return _MISSING
+            return "there is none"
         if state.version != VERSION:
             return f"it has version {state.version} of the tokens instead of {VERSION}"
         events = await self._items.measure()
@@ -112,22 +111,25 @@ class Indexer:
 
     async def _begin(self, reason: str) -> IndexState:
         newest = (await self._items.measure()).newest
-        if reason != _MISSING:
-            structlog.get_logger().warning("the search index is built again", reason=reason)
         state = await self._index.begin(VERSION, newest)
+        self._events.emit(IndexBegun(reason))
         self._checked_at = time.monotonic()
         return state
 
     async def _fill(self, state: IndexState) -> bool:
-        found = await self._items.page(state.filled_to, _AT_ONCE)
-        is_last = len(found) < _AT_ONCE
-        last = (found[-1].stream, found[-1].key) if found else state.filled_to
-        after = replace(state, is_filling=not is_last, filled_to=None if is_last else last)
-        await self._add(found, state, after)
+        limit = self._limit
+        found = await self._items.page(state.filled_to, limit)
+        documents = await self._make_documents(found)
+        is_last = len(found) < limit and len(documents) == len(found)
+        after = replace(state, is_filling=False, filled_to=None)
+        if not is_last:
+            after = replace(state, filled_to=(documents[-1].stream, documents[-1].key))
+        await self._add(documents, state, after)
         return False
 
     async def _follow(self, state: IndexState) -> bool:
-        found = await self._items.after(state.position, _AT_ONCE)
+        limit = self._limit
+        found = await self._items.after(state.position, limit)
         if not found:
             if self._lag:
                 await self._report(0, state.position)
@@ -135,13 +137,21 @@ class Indexer:
         if found[0].position > state.position + 1:
             await self._begin("events after its position were deleted")
             return False
-        after = replace(state, position=found[-1].position, event_id=found[-1].event_id)
-        await self._add(_newest_of_each(found), state, after)
-        return len(found) < _AT_ONCE
+        documents = await self._make_documents([numbered.item for numbered in found])
+        last = found[len(documents) - 1]
+        after = replace(state, position=last.position, event_id=last.event_id)
+        await self._add(_newest_of_each(documents), state, after)
+        return len(documents) == len(found) < limit
 
-    async def _add(self, found: Sequence[SearchableItem], before: IndexState, after: IndexState) -> None:
+    async def _make_documents(self, found: Sequence[SearchableItem]) -> list[SearchDocument]:
+        """Return the documents of the first items, or of all of them if they are not too large."""
         # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
         documents = await asyncio.to_thread(_documents_of, found)
+        is_large = len(documents) < len(found)
+        self._limit = max(_FEWEST, len(documents)) if is_large else min(2 * self._limit, _AT_ONCE)
+        return documents
+
+    async def _add(self, documents: Sequence[SearchDocument], before: IndexState, after: IndexState) -> None:
         if await self._index.add(documents, before, after):
             await self._report(len(documents), after.position)
 
@@ -151,9 +161,17 @@ class Indexer:
 
 
 def _documents_of(found: Sequence[SearchableItem]) -> list[SearchDocument]:
-    return [document_of(item) for item in found]
+    """Return the documents of items, until they have too many tokens; at least one."""
+    documents: list[SearchDocument] = []
+    tokens = 0
+    for item in found:
+        documents.append(document_of(item))
+        tokens += sum(map(len, documents[-1].runs))
+        if tokens >= _TOKENS_AT_ONCE:
+            break
+    return documents
 
 
-def _newest_of_each(found: Sequence[NumberedItem]) -> list[SearchableItem]:
+def _newest_of_each(documents: Sequence[SearchDocument]) -> list[SearchDocument]:
     """Return the last revision of each item."""
-    return list({(numbered.item.stream, numbered.item.key): numbered.item for numbered in found}.values())
+    return list({(document.stream, document.key): document for document in documents}.values())

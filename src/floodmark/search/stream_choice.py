@@ -1,7 +1,7 @@
 """Chooses the streams to search, by name, tag and source. Tables: `jobs`, `watermarks`."""
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
@@ -17,7 +17,7 @@ _ITEMS_STREAM = func.coalesce(watermarks.c.items_stream, watermarks.c.stream)
 
 def is_pattern(text: str) -> bool:
     """Return whether a text stands for several streams."""
-    return any(sign in text for sign in "*?[")
+    return "*" in text
 
 
 class StreamChoice(Repository):
@@ -25,10 +25,12 @@ class StreamChoice(Repository):
 
     async def matching(self, pattern: str, known: Iterable[str]) -> set[str]:
         """Return the streams of items whose name matches, by the name of the stream or of what it is collected from."""
+        # Names of streams contain URLs: only the * is special.
+        fits = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
         async with self._database.reading() as connection:
             rows = await connection.execute(select(watermarks.c.stream, _ITEMS_STREAM))
-            found = {stream for name, stream in rows if fnmatchcase(name, pattern)}
-        found |= {name for name in known if fnmatchcase(name, pattern)}
+            found = {stream for name, stream in rows if fits(name)}
+        found |= {name for name in known if fits(name)}
         if not found:
             raise NotFound(f"no stream matches {pattern[:60]!r}", hint="see what there is with: floodmark watermark")
         return found

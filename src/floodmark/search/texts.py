@@ -2,7 +2,7 @@
 
 Texts are all strings in the data of an item, in an order that does not depend on the database: the title, then `text`,
 `summary`, `description`, `content`, `body`, `message` and `caption`, then the others by name, also those of nested
-objects and lists. A text that is part of a long one is left out, and so are:
+objects and lists. Among the first texts, one that is part of another is left out, and so are:
 
     ids, hashes, types and times                                 they are no text
     `links`, `difference`, `manifest`, `reactions`, `user_agent` they repeat other data, or change without notice
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 MOST_FIELDS, _LONGEST_FIELD, _LONGEST_NAME = 20, 1000, 32
 # More text than the index takes of one item.
 MOST_CHARACTERS = 200_000
-# A text is compared with so many others, to leave it out if it is a part of one of them.
-_COMPARED = 3
+# The first texts are compared with each other: a summary is often the beginning of the content.
+_COMPARED = 4
 # As deep as a stored value may be.
 _DEEPEST = 64
 
@@ -70,10 +70,8 @@ def texts_of(key: str, data: Any) -> ItemTexts:
     if not isinstance(data, dict):
         return ItemTexts("", tuple(_strings(data)), _fields_of(key, {}))
     name, title = next(((name, data[name]) for name in _TITLES if _is_text(data.get(name))), (None, ""))
-    texts: list[str] = []
-    for some in (*_LONG, *sorted(data.keys() - {name, *_LONG, *_ONLY_FIELDS})):
-        if some in data and _may_be_text(some):
-            texts += _strings(data[some])
+    names = (*_LONG, *sorted(data.keys() - {name, *_LONG, *_ONLY_FIELDS}))
+    texts = [text for some in names if some in data and _may_be_text(some) for text in _strings(data[some])]
     return ItemTexts(title[:MOST_CHARACTERS], tuple(_distinct(texts)), _fields_of(key, data))
 
 
@@ -102,11 +100,13 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
 
 def _distinct(texts: list[str]) -> Iterator[str]:
     """Yield the texts up to the most that is searched, without those that are part of another one."""
-    longest, seen, left = sorted(texts, key=len)[-_COMPARED:], set[str](), MOST_CHARACTERS
-    for text in texts:
+    compared = [text[:MOST_CHARACTERS] for text in texts[:_COMPARED]]
+    seen, left = set[str](), MOST_CHARACTERS
+    for place, text in enumerate(texts):
         if left <= 0:
             return
-        if text in seen or any(len(text) < len(other) and text in other for other in longest):
+        is_part = place < _COMPARED and any(len(text) < len(other) and text in other for other in compared)
+        if text in seen or is_part:
             continue
         seen.add(text)
         # One character more than allowed shows that something was cut.
