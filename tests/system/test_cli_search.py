@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,9 @@ def test_items_are_found_and_shown(cli: CommandLine) -> None:
     limited = cli.good("search", "fire", "--limit", "1")
     assert "Show more: --limit 2" in limited.out
     assert "Nothing found." in cli.good("search", "earthquake").out
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    assert cli.good("search", "fire", "--since", today, "--until", today, "--json").json
+    assert cli.good("search", "fire", "--until", "1d", "--json").json == []
     filters = ("--stream", "ne*", "--tag", "daily", "--since", "1d", "--until", "2100-01-01", "--rank")
     assert len(cli.good("search", "fire", "OR", "ferry", *filters, "--json").json) == 3
 

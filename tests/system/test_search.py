@@ -170,6 +170,21 @@ async def test_an_index_is_built_again_when_it_must_be(resources: Resources, ope
     assert second.build != first.build
 
 
+async def test_large_items_are_indexed_a_few_at_a_time(resources: Resources, operations: LocalOperations) -> None:
+    """A step must end soon, whatever was collected."""
+    long = " ".join(f"w{number}" for number in range(15_000))
+    await collect(resources, *(an_item(number, f"fire {long}") for number in range(15)))
+    counts: list[int] = []
+    resources.events.listen(ItemsIndexed, lambda event: counts.append(event.count))
+    await index_all(resources)
+    assert sum(counts) == 15
+    assert max(counts) < 10
+    await collect(resources, *(an_item(number, f"smoke {long}") for number in range(15)))
+    await index_all(resources)
+    assert len(await find(operations, "smoke")) == 15
+    assert await find(operations, "fire") == []
+
+
 async def test_an_index_whose_events_are_all_deleted_stays(resources: Resources, operations: LocalOperations) -> None:
     """After a month without anything new there is no event, and nothing is missing."""
     await collect(resources, an_item(1), an_item(2))

@@ -96,6 +96,18 @@ def test_any_data_has_a_document_within_the_bounds(data: Any, key: str) -> None:
     assert all(token and " " not in token and '"' not in token for run in document.runs for token in run)
 
 
+def test_a_huge_item_is_cut_and_takes_no_longer_than_a_large_one() -> None:
+    data = {
+        "text": "fire " * 500_000,
+        "content": "x" * 1_000_000,
+        "more": [f"word{number}" for number in range(50_000)],
+    }
+    document = document_of(SearchableItem("s", "1", 1, NOON, data))
+    assert document.body[0] == "fire"
+    assert sum(map(len, document.runs)) <= MOST_TOKENS + 2
+    assert ":is:cut" in document.marks
+
+
 def _reordered(value: Any) -> Any:
     """As PostgreSQL stores it: with fields in another order."""
     if isinstance(value, dict):

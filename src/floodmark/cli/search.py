@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
@@ -135,8 +136,10 @@ def _print_hits(cli: CliContext, hits: Iterable[SearchHit], now: datetime) -> No
         head = Text.assemble((safe(hit.stream), "bold"), f"  {safe(hit.key)}  ", (when, "dim"))
         cli.out.print(head + Text("  deleted", style="red") if hit.deleted else head, soft_wrap=True)
         for parts in (hit.title, hit.snippet):
-            if parts:
-                cli.out.print(Text("  ") + _mark(parts), soft_wrap=not cli.out.is_terminal)
+            if parts and cli.out.is_terminal:
+                cli.out.print(Padding(_mark(parts), (0, 0, 0, 2)))
+            elif parts:
+                cli.out.print(Text("  ") + _mark(parts), soft_wrap=True)
         if hit.url is not None and hit.url != hit.key:
             cli.out.print(Text(f"  {safe(hit.url)}", style="dim"), soft_wrap=True)
     if not shown:

@@ -92,7 +92,7 @@ def _windows(matches: list[_Match]) -> Iterator[tuple[int, list[_Match]]]:
 def _parts(text: str, matches: list[_Match], start: int) -> tuple[SnippetPart, ...]:
     """Return a text from about `start` on, cut into parts that match and parts that do not."""
     start = _word_start(text, start)
-    end = min(len(text), start + LENGTH)
+    end = _word_end(text, start + LENGTH)
     parts: list[SnippetPart] = [SnippetPart(_ELLIPSIS)] if start > 0 else []
     place = start
     for match in matches:
@@ -116,3 +116,11 @@ def _word_start(text: str, start: int) -> int:
         return 0
     space = text.find(" ", start, start + _BEFORE // 2)
     return start if space < 0 else space + 1
+
+
+def _word_end(text: str, end: int) -> int:
+    """Return the end of the last whole word, if it is near."""
+    if end >= len(text):
+        return len(text)
+    space = text.rfind(" ", end - _BEFORE // 2, end + 1)
+    return end if space < 0 else space
