@@ -1,6 +1,7 @@
 """Finds items by their words: asks the index, reads the items, and marks the matches."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from .matching import matches
 from .port import MOST_SHOWN_RANKED, IndexHit, SearchFilter, SearchIndex
 from .query import Node, terms_of
 from .snippets import mark_title, snippet_of
-from .stored_items import StoredItems
+from .stored_items import Place, StoredItems
 from .texts import KNOWN_FIELDS, texts_of
 
 _FIELDS_SHOWN = 20
@@ -59,11 +60,18 @@ class Finder:
 
     async def _hits(self, query: Node, within: SearchFilter, found: Sequence[IndexHit]) -> list[SearchHit]:
         items = await self._items.newest([(hit.stream, hit.key) for hit in found])
-        return [
-            _make_hit(query, item)
-            for hit in found
-            if (item := items.get((hit.stream, hit.key))) is not None and _is_still_match(query, within, hit, item)
-        ]
+        # The snippets of large items take a while: the event loop goes on meanwhile.
+        return await asyncio.to_thread(_make_hits, query, within, found, items)
+
+
+def _make_hits(
+    query: Node, within: SearchFilter, found: Sequence[IndexHit], items: Mapping[Place, StoredItem]
+) -> list[SearchHit]:
+    return [
+        _make_hit(query, item)
+        for hit in found
+        if (item := items.get((hit.stream, hit.key))) is not None and _is_still_match(query, within, hit, item)
+    ]
 
 
 def _is_still_match(query: Node, within: SearchFilter, hit: IndexHit, item: StoredItem) -> bool:

@@ -34,21 +34,23 @@ SELECT f.id, (SELECT s.stream FROM search_streams s WHERE s.stream_id = f.stream
 READ_FIRST = 20_000
 """How many of the newest documents are read without the index of tokens. It takes about ten milliseconds."""
 _EDGE = "SELECT id FROM search_documents WHERE id < $1 ORDER BY id DESC OFFSET $2 LIMIT 1"
+# A query of its own, so that the text is parsed once and not for each row.
+_QUERY = "(SELECT $3::text::tsquery)"
 # A function in place of the operator @@: the index of tokens cannot be used.
 _FIND_NEWEST = f"""
-{_COLUMNS} WHERE id >= $1 AND id < $2 AND ts_match_vq(tokens, $3::text::tsquery) {{condition}}
+{_COLUMNS} WHERE id >= $1 AND id < $2 AND ts_match_vq(tokens, {_QUERY}) {{condition}}
  ORDER BY id DESC LIMIT $4
 """
 # A sum in place of the id: only the index of tokens can be used.
 _FIND = f"""
-{_COLUMNS} WHERE id + 0 >= $1 AND id + 0 < $2 AND tokens @@ $3::text::tsquery {{condition}}
+{_COLUMNS} WHERE id + 0 >= $1 AND id + 0 < $2 AND tokens @@ {_QUERY} {{condition}}
  ORDER BY id + 0 DESC LIMIT $4
 """
 _IN_STREAMS = "AND stream_id = ANY ($5::int[])"
 # The weights of D, C, B and A. Words of the title have A, all others D.
 _RANK = """
 SELECT id FROM search_documents WHERE id = ANY ($1::bigint[])
- ORDER BY ts_rank('{0.1, 0.1, 0.1, 0.4}', tokens, $2::text::tsquery, 1) DESC, id DESC LIMIT $3
+ ORDER BY ts_rank('{0.1, 0.1, 0.1, 0.4}', tokens, (SELECT $2::text::tsquery), 1) DESC, id DESC LIMIT $3
 """
 
 # A period has 12 days.

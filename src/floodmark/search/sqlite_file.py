@@ -116,6 +116,9 @@ class IndexFile:
                 raise Unavailable(f"the search took more than {_LONGEST_SECONDS:.0f} s", hint=hint) from error
             if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
                 raise MissingFile(str(error)) from error
+            if code == sqlite3.SQLITE_ERROR and "no such module" in str(error):
+                hint = "use a Python whose SQLite has FTS5, or PostgreSQL, or set SEARCH_ENABLED=false"
+                raise Unavailable("this SQLite cannot search: it was built without FTS5", hint=hint) from error
             raise
 
 
