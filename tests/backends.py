@@ -21,7 +21,7 @@ from floodmark.observability.events import Events
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
 from floodmark.store.migrate import migrate
-from floodmark.store.schema import load_metadata
+from floodmark.store.schema import load_metadata, postgres_metadata
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources, open_resources
 from servers import Postgres
@@ -31,6 +31,7 @@ _WIPE = "; ".join(
     [
         "SET statement_timeout = '20s'",
         *(f"DELETE FROM {table.name}" for table in reversed(load_metadata().sorted_tables)),
+        *(f"DELETE FROM {table.name}" for table in postgres_metadata.sorted_tables),
         "SELECT setval(oid, 1, false) FROM pg_class WHERE relkind = 'S'",
     ]
 )

@@ -5,7 +5,7 @@ import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from .api.server import HttpServer
+    from .model.search import SearchHit, SearchOrder
     from .runtime.api_role import ApiRole
     from .runtime.scheduler_role import SchedulerRole
     from .runtime.worker_role import WorkerRole
@@ -220,6 +221,32 @@ class Floodmark:
             for name, source in sources.items():
                 await open_source(source, services_for(resources, name, threads), stack)
             yield sources
+
+    async def search(
+        self,
+        query: str,
+        *,
+        stream: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        order: "SearchOrder" = "newest",
+    ) -> "AsyncIterator[SearchHit]":
+        """Yield collected items that match a query, newest or best first.
+
+        async for hit in app.search("fire OR smoke", stream="telegram:*"):
+            print(hit.stream, hit.key)
+        """
+        from .model.audit import Actor  # noqa: PLC0415 - few programs search
+        from .operations.local import LocalOperations  # noqa: PLC0415
+
+        async with self.open() as resources:
+            operations = LocalOperations(resources, Actor(who=self.settings.hostname, via="python"))
+            async for hit in operations.each_hit(
+                query, stream=stream, tag=tag, source=source, since=since, until=until, order=order
+            ):
+                yield hit
 
     def run(self, *, seconds: float | None = None) -> None:
         """Schedule and run jobs in this process until Ctrl-C, SIGTERM, or for this many seconds, and log events."""

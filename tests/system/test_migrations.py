@@ -9,12 +9,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, MetaData, text
 
 from floodmark.errors import Unavailable
 from floodmark.store import migrations
 from floodmark.store.migrate import current, migrate, newest, require_newest
-from floodmark.store.schema import load_metadata
+from floodmark.store.schema import load_metadata, postgres_metadata
 from system.stores import AnyDatabase
 
 _SQLITE_DUMP = """
@@ -82,7 +82,18 @@ async def left_over(database: AnyDatabase) -> list[str]:
 
 def differences(connection: Connection) -> list[Any]:
     context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
-    return list(compare_metadata(context, load_metadata()))
+    # Alembic takes several, as its environment does.
+    schemas: Any = schemas_of(connection)
+    return list(compare_metadata(context, schemas))
+
+
+def schemas_of(connection: Connection) -> list[MetaData]:
+    return [load_metadata(), *([postgres_metadata] if connection.dialect.name == "postgresql" else [])]
+
+
+def create_all(connection: Connection) -> None:
+    for schema in schemas_of(connection):
+        schema.create_all(connection)
 
 
 @pytest.mark.spec("E2")
@@ -107,7 +118,7 @@ async def test_the_database_sees_no_difference_either(empty_database: AnyDatabas
     migrated = await dump(empty_database)
     await migrate(empty_database, to="base")
     async with empty_database.writing() as connection:
-        await connection.run_sync(load_metadata().create_all)
+        await connection.run_sync(create_all)
 
     assert await dump(empty_database) == migrated
 

@@ -50,6 +50,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "breakers": "breakers:breakers",
     },
     "Collected data": {
+        "search": "search:search",
         "items": "streams:items",
         "events": "streams:events",
         "days": "counts:days",
@@ -57,6 +58,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "report": "reports:report",
         "export": "files:export",
         "fetch": "files:fetch",
+        "index": "search:index",
     },
     "Installation": {
         "accounts": "accounts:accounts",

@@ -45,6 +45,7 @@ READING = frozenset(
         "explain",
         "freshness",
         "history",
+        "index show",
         "items",
         "jobs export",
         "limits ls",
@@ -52,6 +53,7 @@ READING = frozenset(
         "next",
         "preview",
         "report cookies",
+        "search",
         "show",
         "stats",
         "tokens ls",
@@ -283,7 +285,10 @@ def _help_for(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
-    if str(getattr(error, "option_name", "")).removeprefix("-").isdecimal():
+    option = str(getattr(error, "option_name", ""))
+    if option and context.command_path.endswith(" search") and not option.startswith("--"):
+        return f"put a query with a minus in quotation marks: {context.command_path} 'fire -drill'"
+    if option.removeprefix("-").isdecimal():
         # The id of a channel in the notation of bots.
         return f"put -- before a value that starts with a minus: {context.command_path} -- -1001234567890"
     return f"{context.command_path} --help"

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from .dead_letters import DeadLetterGroup
 from .execution import Hold, State, Statistics
 from .limits import BreakerRow, LimitRow
+from .search import IndexStatus
 
 SchedulerStatus = Literal["ok", "stale", "down"]
 
@@ -88,6 +89,7 @@ class Health(Struct, frozen=True, kw_only=True):
     draining: bool
     scheduler: SchedulerHealth
     workers: list[WorkerInfo]
+    search: Annotated[IndexStatus | None, Meta(description="The search index; null if the database does not answer.")]
     problems: Annotated[list[str], Meta(description="The problems, one sentence each.")]
 
 

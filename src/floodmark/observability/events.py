@@ -188,6 +188,19 @@ class EventsRelayed(InternalEvent, frozen=True, gc=False):
     lag: float
 
 
+class ItemsIndexed(InternalEvent, frozen=True, gc=False):
+    """Items were added to the search index. `lag`: age in seconds of the oldest event that is not in it."""
+
+    count: int
+    lag: float
+
+
+class IndexBegun(InternalEvent, frozen=True, gc=False):
+    """The search index is built from the beginning, because of `reason`."""
+
+    reason: str
+
+
 class StoreRetried(InternalEvent, frozen=True, gc=False):
     """A statement failed with a transient error and was retried."""
 

@@ -13,6 +13,7 @@ from .limits import LimitOperations
 from .logins import LoginOperations
 from .previews import PreviewOperations
 from .reports import ReportOperations
+from .search import SearchOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
 from .tokens import TokenOperations
@@ -25,6 +26,7 @@ class Operations(
     PreviewOperations,
     ExecutionOperations,
     StreamOperations,
+    SearchOperations,
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,

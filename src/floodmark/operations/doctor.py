@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding, WorkerInfo
+from floodmark.model.search import IndexStatus
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
@@ -29,6 +31,7 @@ from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
 
+from .health import search_status
 from .invariants import INVARIANTS, Invariant, Window, examples, window
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ _MOST_COUNTED = 10_000
 _GIGABYTE = 1_000_000_000
 # Space for some days of a busy installation, to have time to act.
 _LEAST_FREE = 2 * _GIGABYTE
+# Longer than the index needs to catch up after a busy minute.
+_SEARCH_LAG = 300.0
 
 
 def doctor_of(resources: "Resources") -> "Doctor":
@@ -62,6 +67,7 @@ def doctor_of(resources: "Resources") -> "Doctor":
         prefix=settings.scheduler_queue_prefix,
         hostname=settings.hostname,
         find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),
+        read_search=partial(search_status, resources),
     )
 
 
@@ -80,10 +86,11 @@ class Doctor:
         prefix: str = "crawler",
         hostname: str = "",
         find_browser: Callable[[], Path] | None = None,
+        read_search: Callable[..., Awaitable[IndexStatus]] | None = None,
     ) -> None:
         self._database, self._clock, self._redis = database, clock, redis
         self._leases, self._leader_key = leases, leader_key
-        self._hostname, self._find_browser = hostname, find_browser
+        self._hostname, self._find_browser, self._read_search = hostname, find_browser, read_search
         self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
 
     async def check(self) -> list[Finding]:
@@ -97,6 +104,7 @@ class Doctor:
         found += [await self._check_leader(), await self._check_workers(), *await self._check_browser()]
         found += [
             *await self._check_disk(),
+            *await self._check_search(),
             await self._check_letters(),
             await self._check_paused(),
             await self._check_schedules(),
@@ -208,6 +216,17 @@ class Doctor:
         low = f"only {free} are free where the database is ({folder.absolute()})"
         return [_finding("disk", bytes_free >= _LEAST_FREE, enough, low, hint)]
 
+    async def _check_search(self) -> list[Finding]:
+        """Check the search index. It is bad only if a scheduler is running that should have updated it."""
+        if self._read_search is None:
+            return []
+        is_followed = await self._leases.holder(self._leader_key) is not None
+        try:
+            status = await self._read_search(is_followed=is_followed)
+        except Unavailable as error:
+            return [Finding(code="search", ok=False, text=str(error), hint=error.hint)]
+        return [] if status.condition == "off" else [_search_finding(status)]
+
     async def _check_letters(self) -> Finding:
         cell = job_executions.c
         found = await self._rows(select(cell.job_id).where(cell.state == "dead").limit(_MOST_COUNTED))
@@ -277,6 +296,25 @@ class Doctor:
 
 def _finding(code: str, ok: bool, good: str, bad: str, hint: str) -> Finding:
     return Finding(code=code, ok=ok, text=good if ok else bad, hint="" if ok else hint)
+
+
+def _search_finding(status: IndexStatus) -> Finding:
+    text = f"{status.items:,} items can be searched"
+    if status.condition == "ready":
+        return Finding(code="search", ok=True, text=text)
+    hint = "see its progress: floodmark index" if status.is_followed else "update it: floodmark index update"
+    if status.condition == "behind":
+        text += f", {status.pending:,} newer ones not yet; the oldest waits for {status.lag_seconds:.0f} s"
+    elif status.condition == "building":
+        text += "; the search index is being built"
+    elif status.most_items:
+        text = "there is no search index yet"
+    else:
+        return Finding(code="search", ok=True, text="nothing was collected that could be searched")
+    is_stuck = status.is_followed and status.condition == "behind" and status.lag_seconds > _SEARCH_LAG
+    return Finding(
+        code="search", ok=not is_stuck, text=text, hint="see the logs of the scheduler" if is_stuck else hint
+    )
 
 
 def _names(rows: Sequence[tuple[str, str | None]]) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.fleet import SchedulerStatus, WorkerInfo
+from floodmark.model.search import IndexStatus
 from floodmark.store.fleet import Tick
 from floodmark.wiring.resources import Resources
 
@@ -57,10 +58,21 @@ async def health_details(resources: Resources) -> dict[str, Any]:
     """Return the health with every process of the fleet."""
     report = await health_of(resources)
     if "scheduler" not in report:
-        return {**report, "redis": None, "leader": None, "workers": [], "draining": False, "scheduler": _scheduler()}
+        absent: dict[str, Any] = {"redis": None, "leader": None, "workers": [], "draining": False, "search": None}
+        return {**report, **absent, "scheduler": _scheduler()}
     fleet = resources.repositories.fleet
     workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
-    return {**report, "draining": await fleet.is_draining(), "workers": workers}
+    search = await search_status(resources, is_followed=report["leader"] is not None)
+    return {**report, "draining": await fleet.is_draining(), "workers": workers, "search": search}
+
+
+async def search_status(resources: Resources, *, is_followed: bool) -> IndexStatus:
+    """Return how complete the search index is. `is_followed`: a scheduler is running."""
+    from floodmark.search.status import OFF, read_status  # noqa: PLC0415 - few commands search
+
+    if not resources.settings.search_enabled:
+        return OFF
+    return await read_status(resources.search.index, resources.search.items, is_followed=is_followed)
 
 
 async def readiness_of(resources: Resources) -> dict[str, Any]:

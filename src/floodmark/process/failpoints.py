@@ -43,6 +43,8 @@ OPERATION_POINT = "operation.changed"
 NOTIFY_POINT = "notify.sent"
 # Between two writes of a count for charts.
 COUNT_POINT = "count.written"
+# In the transaction that begins or extends the search index, and after it.
+SEARCH_POINTS = ("search.begun", "search.removed", "search.written", "search.committed")
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -71,7 +73,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """Set the actions of fail-points and replace earlier ones. Counting starts again."""
-    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT, COUNT_POINT)
+    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT, COUNT_POINT, *SEARCH_POINTS)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

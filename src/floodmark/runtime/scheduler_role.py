@@ -13,7 +13,7 @@ from floodmark.inbound.intake import build_intake
 from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.inbound.websub import STEP_EVERY, build_subscriber
-from floodmark.observability.events import DepthMeasured, SchedulerStarted
+from floodmark.observability.events import DepthMeasured, EventsRelayed, SchedulerStarted
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
@@ -222,7 +222,7 @@ def death_watch(resources: Resources) -> DeathWatch:
 
 
 def _event_services(resources: Resources, leader: Leader) -> list[Service]:
-    """Number the events for readers, and deliver them to the sinks."""
+    """Number the events for readers, deliver them to the sinks, and index them for searches."""
     sinks = open_sinks(lambda name: services_for(resources, name))
     log, consumers = resources.repositories.events, resources.repositories.consumers
     relay = Relay(
@@ -236,7 +236,9 @@ def _event_services(resources: Resources, leader: Leader) -> list[Service]:
     )
     deliveries = [Delivery(name, sink, log, consumers, leader) for name, sink in sinks.items() if not is_relayed(sink)]
     return [
-        Service("relay", relay.step, _SOON, interrupt=relay.stop),
+        # The search index closes after the relay: it has then seen the last events.
+        *_search_services(resources),
+        Service("relay", relay.step, _SOON, interrupt=relay.stop, close=relay.finish),
         *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),
     ]
 
@@ -251,6 +253,15 @@ def _counting_services(resources: Resources) -> list[Service]:
         Service("days", days.step, _COUNT, leader_only=True),
         Service("freshness", freshness.step, _BUDGETS, leader_only=True),
     ]
+
+
+def _search_services(resources: Resources) -> list[Service]:
+    """Keep the search index up to date."""
+    if not resources.settings.search_enabled:
+        return []
+    bell, indexer = Bell(), resources.search.indexer(resources.events)
+    resources.events.listen(EventsRelayed, lambda _: bell.ring())
+    return [Service("search", indexer.step, _SOON, bell, leader_only=True, close=indexer.finish)]
 
 
 def _sync_services(resources: Resources) -> list[Service]:

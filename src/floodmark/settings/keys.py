@@ -284,6 +284,9 @@ class Settings(BaseModel):
         description="Maximum number of executions to keep; older finished ones are deleted. Unset: no maximum.",
     )
     events_keep_days: Count = Field(default=30, description="Days to keep sent events in the outbox.")
+    search_enabled: Flag = Field(
+        default=True, description="Keep a full-text index of all items, so that they can be searched."
+    )
     reports_keep_days: Count = Field(
         default=365, description="Days to keep screenshots and documents of reports. Their data is kept forever."
     )

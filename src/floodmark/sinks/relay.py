@@ -40,12 +40,18 @@ class Relay:
     ) -> None:
         self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
         self._sinks, self._names = tuple((sinks or {}).values()), ", ".join(sinks or {})
-        self._stopping, self._tracing = asyncio.Event(), tracing
+        self._stopping, self._tracing, self._has_failed = asyncio.Event(), tracing, False
         self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=(Transient,))
 
     def stop(self) -> None:
         """Stop retrying: the next leader sends the rest of the outbox."""
         self._stopping.set()
+
+    async def finish(self) -> None:
+        """Send what was stored since the last step, when the process stops. After a failure the next leader does it."""
+        if self._leader.is_leader and not self._has_failed:
+            while await self._relay_batch() is not None:
+                pass
 
     async def step(self) -> timedelta | None:
         """Send one batch. While a sink cannot be reached, the whole batch is tried again.
@@ -54,7 +60,10 @@ class Relay:
         """
         if not self._leader.is_leader:
             return None
-        return await self._retrying.call(self._send_batch, target=self._names, method="publish")
+        self._has_failed = True
+        pause = await self._retrying.call(self._send_batch, target=self._names, method="publish")
+        self._has_failed = False
+        return pause
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -64,6 +73,9 @@ class Relay:
     async def _send_batch(self) -> timedelta | None:
         if self._stopping.is_set() or not self._leader.is_leader:
             return None
+        return await self._relay_batch()
+
+    async def _relay_batch(self) -> timedelta | None:
         lag = 0.0
 
         async def publish(events: Sequence[Unsent]) -> None:

@@ -401,7 +401,7 @@ def _not_writable(folder: Path, why: str) -> Unavailable:
     )
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Create the database file readable by its owner only, or restrict an existing one.
 
     SQLite gives the files next to it (`-wal`, `-shm`) the mode of the database.
@@ -469,7 +469,7 @@ class SqliteDatabase(Database):
         self.path = Path(make_url(url).database or "")
         _make_folder(self.path.parent)
         require_local(self.path.parent)
-        _make_private(self.path)
+        make_private(self.path)
         super().__init__(
             create_async_engine(
                 f"sqlite+aiosqlite:///{self.path}",

@@ -22,8 +22,8 @@ from .tables import item_revisions, items, outbox
 MOST_SHOWN = 1000
 
 
-def _events() -> Select[Any]:
-    """Return the query with the columns that `event_from_row` expects."""
+def select_events() -> Select[Any]:
+    """Return the query of all numbered events, with the columns that `event_from_row` expects."""
     same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
     before = and_(
         item_revisions.c.stream == outbox.c.stream,
@@ -64,7 +64,7 @@ class EventLog(Repository):
 
     async def after(self, position: int, limit: int = 100, stream: str | None = None) -> list[Event]:
         """Return events after a position, in order; of one stream or of all."""
-        query = _events().where(outbox.c.position > position)
+        query = select_events().where(outbox.c.position > position)
         if stream is not None:
             query = query.where(outbox.c.stream == stream)
         async with self._database.reading() as connection:

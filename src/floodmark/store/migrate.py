@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, text
 from floodmark.errors import InvalidInput, Unavailable
 
 from .database import Database
-from .schema import load_metadata
+from .schema import load_metadata, postgres_metadata
 
 _FOLDER = Path(__file__).parent / "migrations"
 _TABLE = "alembic_version"
@@ -42,7 +42,10 @@ def _require_free_names(connection: Connection) -> None:
     """Refuse a database in which another program uses the names of our tables."""
     inspector = inspect(connection)
     there = {*inspector.get_table_names(), *inspector.get_view_names()}
-    taken = sorted(there.intersection({*load_metadata().tables, *_VIEWS}))
+    ours = {*load_metadata().tables, *_VIEWS}
+    if connection.dialect.name == "postgresql":
+        ours |= postgres_metadata.tables.keys()
+    taken = sorted(there & ours)
     if taken:
         rename = "; ".join(f"ALTER TABLE {name} RENAME TO old_{name}" for name in taken)
         raise InvalidInput(

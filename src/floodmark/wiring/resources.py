@@ -49,6 +49,7 @@ from floodmark.store.sqlite.upkeep import SqliteUpkeep
 from floodmark.version import __version__
 
 from .repositories import Repositories
+from .search_on_demand import SearchOnDemand
 from .write_check import WriteCheck
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     metrics: MetricsOnDemand
     database: Database
     repositories: Repositories
+    search: SearchOnDemand
     write_check: WriteCheck
     redis: "Redis | None"
     signals: Signals
@@ -187,6 +189,9 @@ async def open_resources(
             step=settings.step_timeout,
         )
         stack.push_async_callback(database.close)
+        clock = clock or SystemClock()
+        search = SearchOnDemand(database, clock)
+        stack.push_async_callback(search.close)
         if os.name == "posix" and settings.floodmark_home.is_dir():
             # An earlier version let other users read the folder of the database and the key.
             tighten(settings.floodmark_home, 0o700)
@@ -204,10 +209,11 @@ async def open_resources(
             name=name,
             tracing=tracing,
             http=await stack.enter_async_context(http_of(settings, events)),
-            clock=clock or SystemClock(),
+            clock=clock,
             events=events,
             metrics=metrics,
             database=database,
+            search=search,
             redis=redis,
             signals=signals,
             lock=lock,
@@ -339,6 +345,7 @@ def _wire(
     events: Events,
     metrics: MetricsOnDemand,
     database: Database,
+    search: SearchOnDemand,
     redis: "Redis | None",
     signals: Signals,
     http: Http,
@@ -367,6 +374,7 @@ def _wire(
         metrics=metrics,
         database=database,
         repositories=repositories,
+        search=search,
         write_check=WriteCheck(database),
         redis=redis,
         signals=signals,

@@ -5,5 +5,5 @@ They need pytest with pytest-asyncio in `auto` mode; the contract of sinks also 
 
 import pytest
 
-for _name in ("stores", "queue", "leases", "signals", "sink", "event_sink", "source"):
+for _name in ("stores", "queue", "leases", "signals", "sink", "event_sink", "source", "search_index"):
     pytest.register_assert_rewrite(f"{__name__}.{_name}")

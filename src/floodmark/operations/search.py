@@ -1,0 +1,81 @@
+"""Search what was collected, and look after the index."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta
+
+from floodmark.model.search import IndexStatus, SearchOrder, SearchPage
+
+from .declaration import Each, Query, get, post
+from .words import Cursor, Limit, Name, Text
+
+_TAG = "Search"
+_MOST_STREAMS = 100
+
+Words = Annotated[
+    Text,
+    Query(
+        'Words, "phrases", `-without`, `begin*`, `field:value`, `OR` and parentheses.',
+        name="q",
+        examples=["fire OR smoke", 'harbour "big fire" -drill'],
+    ),
+]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
+def _list(stream: str | Sequence[str]) -> list[str]:
+    return [stream] if isinstance(stream, str) else list(stream)
+
+
+class SearchOperations:
+    """Search what was collected."""
+
+    @get("/search", tag=_TAG, is_content=True)
+    async def search(
+        self,
+        query: Words,
+        *,
+        stream: Annotated[
+            str | Sequence[str] | None,
+            Query(
+                "Only in these streams; can be repeated. A stream, a job that collects it, or a pattern.",
+                type=Annotated[list[Text], Meta(max_length=_MOST_STREAMS)] | None,
+                send=_list,
+                examples=[["telegram:*"]],
+            ),
+        ] = None,
+        tag: Annotated[Name | None, Query("Only what jobs with this tag collect.", examples=["news"])] = None,
+        source: Annotated[Name | None, Query("Only what this kind of source collects.", examples=["feed"])] = None,
+        since: Annotated[Moment | None, Query("Only items since this time.")] = None,
+        until: Annotated[Moment | None, Query("Only items before this time.")] = None,
+        order: Annotated[SearchOrder, Query("The newest items first, or those that match best.")] = "newest",
+        cursor: Cursor = None,
+        limit: Limit = 20,
+    ) -> SearchPage:
+        """Search collected items. Each is found by the words of its newest revision; `index` says what is missing.
+
+        The time of an item is when it happened, or else when it was collected. With `order=rank` the 10,000 newest
+        matches are compared, and the best 1,000 are shown.
+        """
+
+    each_hit = Each(search)
+
+    @get("/search/index", tag=_TAG, operation_id="show_search_index")
+    async def search_index(self) -> IndexStatus:
+        """Show how complete the search index is. A running scheduler adds new items within two seconds."""
+
+    @post("/search/index/rebuild", tag=_TAG)
+    async def rebuild_search_index(self) -> IndexStatus:
+        """Build the search index again. The scheduler does it while everything else goes on."""
+
+    @post("/search/index/update", tag=_TAG)
+    async def update_search_index(
+        self,
+        *,
+        patience: Annotated[timedelta, Query("How many seconds to work at most.", type=float, ge=0, le=10)] = timedelta(
+            seconds=2
+        ),
+    ) -> IndexStatus:
+        """Update the search index without a scheduler. A running scheduler does this all the time."""

@@ -1,0 +1,49 @@
+"""Queries in the languages of the databases. Pure.
+
+Tokens need no escapes: they are letters, digits and emoji, and those of fields also have `:`, `_`, `-` and `.`.
+"""
+
+from collections.abc import Iterable
+
+from .query import AllOf, AnyOf, Node, Not, Term
+
+
+def stream_token(stream_id: int) -> str:
+    """Return the token that every document of a stream has."""
+    return f"::{stream_id}"
+
+
+def fts5_expression(node: Node, stream_ids: Iterable[int] | None = None) -> str:
+    """Return a query for FTS5 of SQLite, limited to streams."""
+    expression = _fts5(node)
+    if stream_ids is None:
+        return expression
+    streams = " OR ".join(f'"{stream_token(number)}"' for number in stream_ids)
+    return f"({expression}) AND ({streams})"
+
+
+def _fts5(node: Node) -> str:
+    if isinstance(node, Term):
+        phrase = " + ".join(f'"{token}"' for token in node.indexed_tokens)
+        return f"{phrase} *" if node.is_prefix else phrase
+    if isinstance(node, AnyOf):
+        return " OR ".join(f"({_fts5(one)})" for one in node.nodes)
+    assert isinstance(node, AllOf), "a `Not` stands only in an `AllOf`"
+    wanted = " AND ".join(f"({_fts5(one)})" for one in node.nodes if not isinstance(one, Not))
+    unwanted = " OR ".join(f"({_fts5(one.node)})" for one in node.nodes if isinstance(one, Not))
+    return f"({wanted}) NOT ({unwanted})" if unwanted else wanted
+
+
+def tsquery(node: Node, *tokens: Iterable[str]) -> str:
+    """Return a query for PostgreSQL, limited to documents that have one of each of these tokens."""
+    parts = [_tsquery(node), *(" | ".join(f"'{token}'" for token in some) for some in tokens)]
+    return " & ".join(f"({part})" for part in parts)
+
+
+def _tsquery(node: Node) -> str:
+    if isinstance(node, Term):
+        phrase = " <-> ".join(f"'{token}'" for token in node.indexed_tokens)
+        return f"{phrase}:*" if node.is_prefix else phrase
+    if isinstance(node, Not):
+        return f"!({_tsquery(node.node)})"
+    return (" & " if isinstance(node, AllOf) else " | ").join(f"({_tsquery(one)})" for one in node.nodes)

@@ -1,0 +1,105 @@
+"""Finds items by their words: asks the index, reads the items, and marks the matches."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from floodmark.errors import InvalidInput
+from floodmark.model.search import SearchHit
+from floodmark.model.streams import StoredItem
+
+from .documents import SearchableItem, document_of
+from .matching import matches
+from .port import MOST_SHOWN_RANKED, IndexHit, SearchFilter, SearchIndex
+from .query import Node, terms_of
+from .snippets import mark_title, snippet_of
+from .stored_items import Place, StoredItems
+from .texts import KNOWN_FIELDS, texts_of
+
+_FIELDS_SHOWN = 20
+
+
+class Found(NamedTuple):
+    """Part of the results. `next` is what to pass to get the next part, None if there is none."""
+
+    hits: list[SearchHit]
+    next: int | None
+
+
+class Finder:
+    """Searches an index whose items are in the database."""
+
+    def __init__(self, index: SearchIndex, items: StoredItems) -> None:
+        self._index, self._items = index, items
+
+    async def newest(self, query: Node, within: SearchFilter, *, before: int | None, limit: int) -> Found:
+        """Return matches, newest first; the next ones are `before` the last of these."""
+        found = await self._index.find(query, within, before=before, limit=limit + 1)
+        shown = found[:limit]
+        return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
+
+    async def best(self, query: Node, within: SearchFilter, *, skip: int, limit: int) -> Found:
+        """Return matches, best first, without the first `skip`."""
+        most = min(skip + limit + 1, MOST_SHOWN_RANKED)
+        found = await self._index.rank(query, within, limit=most)
+        shown = found[skip : skip + limit]
+        is_more = len(found) > skip + limit
+        return Found(await self._hits(query, within, shown), skip + limit if is_more else None)
+
+    async def require_fields(self, query: Node) -> None:
+        """Raise `InvalidInput` if the query names a field that no item has."""
+        named = {term.field for wanted in (True, False) for term in terms_of(query, wanted=wanted)} - {None}
+        known = {*KNOWN_FIELDS, *await self._index.list_fields()} if named else set[str]()
+        for name in sorted(str(name) for name in named - known):
+            fields = ", ".join(sorted(known)[:_FIELDS_SHOWN])
+            raise InvalidInput(
+                f"no item has a field {name[:40]!r}",
+                hint=f'use one of {fields}; to find the text itself, write "{name[:40]}:..."',
+            )
+
+    async def _hits(self, query: Node, within: SearchFilter, found: Sequence[IndexHit]) -> list[SearchHit]:
+        items = await self._items.newest([(hit.stream, hit.key) for hit in found])
+        # The snippets of large items take a while: the event loop goes on meanwhile.
+        return await asyncio.to_thread(_make_hits, query, within, found, items)
+
+
+def _make_hits(
+    query: Node, within: SearchFilter, found: Sequence[IndexHit], items: Mapping[Place, StoredItem]
+) -> list[SearchHit]:
+    return [
+        _make_hit(query, item)
+        for hit in found
+        if (item := items.get((hit.stream, hit.key))) is not None and _is_still_match(query, within, hit, item)
+    ]
+
+
+def _is_still_match(query: Node, within: SearchFilter, hit: IndexHit, item: StoredItem) -> bool:
+    """Return whether an item matches that may have changed since it was indexed."""
+    at = item.occurred_at or item.collected_at
+    if (within.since is not None and at < within.since) or (within.until is not None and at >= within.until):
+        return False
+    if item.revision == hit.revision:
+        return True
+    newest = SearchableItem(item.stream, item.key, item.revision, at, item.data, item.deleted)
+    return matches(query, document_of(newest).runs)
+
+
+def _make_hit(query: Node, item: StoredItem) -> SearchHit:
+    found = texts_of(item.key, item.data)
+    return SearchHit(
+        stream=item.stream,
+        key=item.key,
+        revision=item.revision,
+        occurred_at=item.occurred_at,
+        collected_at=item.collected_at,
+        deleted=item.deleted,
+        url=found.url,
+        title=mark_title(query, found.title),
+        snippet=snippet_of(query, found),
+    )
+
+
+def in_utc(moment: datetime | None) -> datetime | None:
+    """Return an aware time; one without a zone is UTC."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment

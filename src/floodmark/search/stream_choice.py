@@ -1,0 +1,59 @@
+"""Chooses the streams to search, by name, tag and source. Tables: `jobs`, `watermarks`."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+
+from floodmark.errors import NotFound
+from floodmark.store.dialects import json_has
+from floodmark.store.repository import Repository
+from floodmark.store.rule_sql import JOB_STREAM
+from floodmark.store.tables import jobs, watermarks
+
+_ITEMS_STREAM = func.coalesce(watermarks.c.items_stream, watermarks.c.stream)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text stands for several streams."""
+    return "*" in text
+
+
+class StreamChoice(Repository):
+    """Finds the streams that hold the items of jobs."""
+
+    async def matching(self, pattern: str, known: Iterable[str]) -> set[str]:
+        """Return the streams of items whose name matches, by the name of the stream or of what it is collected from."""
+        # Names of streams contain URLs: only the * is special.
+        fits = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        async with self._database.reading() as connection:
+            rows = await connection.execute(select(watermarks.c.stream, _ITEMS_STREAM))
+            found = {stream for name, stream in rows if fits(name)}
+        found |= {name for name in known if fits(name)}
+        if not found:
+            raise NotFound(f"no stream matches {pattern[:60]!r}", hint="see what there is with: floodmark watermark")
+        return found
+
+    async def with_tag(self, tag: str) -> set[str]:
+        """Return the streams that jobs with a tag collect."""
+        found = await self._streams_of(json_has(self._database, jobs.c.tags, tag))
+        if not found:
+            raise NotFound(f"no job has the tag {tag[:60]!r}", hint="see the tags of jobs with: floodmark ls --json")
+        return found
+
+    async def of_source(self, source: str, known: Iterable[str]) -> set[str]:
+        """Return the streams that jobs of a source collect, or have collected."""
+        found = await self._streams_of(jobs.c.source == source)
+        found |= {name for name in known if name.startswith(f"{source}:")}
+        if not found:
+            raise NotFound(
+                f"nothing was collected by a source {source[:60]!r}", hint="see the sources with: floodmark ls"
+            )
+        return found
+
+    async def _streams_of(self, where: ColumnElement[bool]) -> set[str]:
+        stream: Any = func.coalesce(watermarks.c.items_stream, JOB_STREAM)
+        query = select(stream).select_from(jobs.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)).where(where)
+        async with self._database.reading() as connection:
+            return set((await connection.execute(query)).scalars())
