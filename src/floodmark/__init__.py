@@ -58,10 +58,22 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .app import Floodmark
-    from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, TargetDenied, Transient
+    from .errors import (
+        AccountLost,
+        EventsDeleted,
+        FloodmarkError,
+        Gone,
+        InvalidInput,
+        Permanent,
+        SlowDown,
+        TargetDenied,
+        Transient,
+    )
     from .extensions.services import Services
     from .model.batch import Batch, Item, Watermark
     from .model.job import CatchUp, Job, Overlap, Priority
+    from .model.streams import StoredItem
+    from .operations.event_consumer import EventConsumer
     from .settings import Settings
     from .sinks.port import EventSink
     from .sources.form import JobForm, ParamOption
@@ -77,6 +89,7 @@ else:
         "model.batch": ("Batch", "Item", "Watermark"),
         "errors": (
             "AccountLost",
+            "EventsDeleted",
             "FloodmarkError",
             "Gone",
             "InvalidInput",
@@ -86,6 +99,8 @@ else:
             "Transient",
         ),
         "model.job": ("CatchUp", "Job", "Overlap", "Priority"),
+        "model.streams": ("StoredItem",),
+        "operations.event_consumer": ("EventConsumer",),
         "settings": ("Settings",),
         "sinks.port": ("EventSink",),
         "sources.form": ("JobForm", "ParamOption"),
@@ -112,7 +127,9 @@ __all__ = [
     "CatchUp",
     "Context",
     "Event",
+    "EventConsumer",
     "EventSink",
+    "EventsDeleted",
     "Floodmark",
     "FloodmarkError",
     "Gone",
@@ -128,6 +145,7 @@ __all__ = [
     "Settings",
     "SlowDown",
     "Source",
+    "StoredItem",
     "Target",
     "TargetDenied",
     "Transient",

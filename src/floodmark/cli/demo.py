@@ -30,7 +30,7 @@ def run_demo(cli: CliContext, *, seconds: float | None, is_fresh: bool) -> int:
     with demo_folder(settings.floodmark_home, is_fresh=is_fresh) as (folder, log):
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
-        LogListener(structlog.get_logger()).attach(demo.app.events)
+        LogListener(structlog.get_logger()).attach(demo.app.internal_events)
         cli.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Press Ctrl-C to stop.[/]")
         summaries: list[Summary] = []
         screen: Screen = Table(cli) if cli.out.is_terminal else Lines(cli)

@@ -49,6 +49,7 @@ READING = frozenset(
         "limits ls",
         "ls",
         "next",
+        "readers ls",
         "report cookies",
         "show",
         "stats",

@@ -33,7 +33,7 @@ def serve(
     """Run these roles until they are stopped."""
     app = cli.application()
     configure(app.settings.log_level, app.settings.log_format)
-    LogListener(structlog.get_logger()).attach(app.events)
+    LogListener(structlog.get_logger()).attach(app.internal_events)
     roles = {(True, True): "up", (True, False): "scheduler", (False, True): "worker", (False, False): "api"}
     role = roles[scheduler, worker]
     run(_serve_role(cli, app, role, port=port, seconds=seconds, parent=parent))

@@ -2,13 +2,16 @@
 
 from .accounts import AccountOperations
 from .budgets import BudgetOperations
+from .consumers import ConsumerOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
+from .exports import ExportOperations
 from .fleet import FleetOperations, InstallationOperations
 from .freshness import FreshnessOperations
 from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
+from .readers import ReaderOperations
 from .reports import ReportOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -20,6 +23,9 @@ class Operations(
     JobOperations,
     ExecutionOperations,
     StreamOperations,
+    ExportOperations,
+    ConsumerOperations,
+    ReaderOperations,
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,

@@ -16,6 +16,7 @@ from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.history import ExecutionHistory
+from floodmark.store.item_pages import ItemPages
 from floodmark.store.jobs import Jobs
 from floodmark.store.staleness import Staleness
 from floodmark.store.watermarks import Watermarks
@@ -30,6 +31,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     watermarks: Watermarks
     events: EventLog
+    item_pages: ItemPages
     consumers: Consumers
     fleet: FleetRepository
     audit: AuditLog
@@ -48,6 +50,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
             events=EventLog(database, clock),
+            item_pages=ItemPages(database, clock),
             consumers=Consumers(database, clock),
             fleet=FleetRepository(database, clock),
             audit=AuditLog(database, clock),
