@@ -41,6 +41,7 @@ Stages and services:
 What people and programs use:
 
     operations/     everything a person or program can ask for
+    exports/        stored items as files: JSON lines, CSV, Parquet, spreadsheets
     client/         the HTTP client, asynchronous and blocking
     api/            the HTTP API
     runtime/        the roles of a process, each a list of services; several processes
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from .operations.event_consumer import EventConsumer
     from .settings import Settings
     from .sinks.port import EventSink
+    from .sources.columns import ExportColumn
     from .sources.form import JobForm, ParamOption
     from .sources.port import Context, Source, Target
     from .store.port import Event
@@ -103,6 +105,7 @@ else:
         "operations.event_consumer": ("EventConsumer",),
         "settings": ("Settings",),
         "sinks.port": ("EventSink",),
+        "sources.columns": ("ExportColumn",),
         "sources.form": ("JobForm", "ParamOption"),
         "sources.port": ("Context", "Source", "Target"),
         "store.port": ("Event",),
@@ -130,6 +133,7 @@ __all__ = [
     "EventConsumer",
     "EventSink",
     "EventsDeleted",
+    "ExportColumn",
     "Floodmark",
     "FloodmarkError",
     "Gone",

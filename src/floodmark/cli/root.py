@@ -43,6 +43,7 @@ READING = frozenset(
         "doctor",
         "events",
         "explain",
+        "export items",
         "freshness",
         "history",
         "items",
