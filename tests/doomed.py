@@ -23,6 +23,7 @@ KILLED = -9
 _IMPORTED = (
     *IMPORTED_LATER,
     "floodmark.cli.export_items",
+    "floodmark.cli.database_copies",
     "floodmark.operations.handlers.consumers",
     "floodmark.operations.handlers.exports",
 )

@@ -63,6 +63,8 @@ _PANELS: dict[str, dict[str, str]] = {
         "api": "api:api",
         "openapi": "api:openapi",
         "workers": "installation:workers",
+        "backup": "backup:backup",
+        "restore": "backup:restore",
         "migrate": "installation:migrate",
         "migrate-jobs": "handover:migrate_jobs",
         "shadow": "handover:shadow",
