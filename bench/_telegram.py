@@ -139,7 +139,7 @@ async def worker(wanted: Reading) -> None:
     await migrated(settings)
     app, samples, watch = Floodmark(settings), _Samples(wanted.samples), Watch()
     configure(settings.log_level, settings.log_format)
-    LogListener(structlog.get_logger()).attach(app.events)
+    LogListener(structlog.get_logger()).attach(app.internal_events)
     async with served(app, scheduler=False) as (resources, _):
         await given_account(resources, wanted.session)
         await _execution(resources, await _job(resources, WARM_UP))

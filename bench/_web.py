@@ -149,7 +149,7 @@ async def work(wanted: Wanted) -> None:
     await migrated(settings)
     app = Floodmark(settings)
     configure(settings.log_level, settings.log_format)
-    LogListener(structlog.get_logger()).attach(app.events)
+    LogListener(structlog.get_logger()).attach(app.internal_events)
     async with served(app, scheduler=False) as (resources, _):
         job = await Jobs(resources.database, resources.clock).add(
             JobSpec(

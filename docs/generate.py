@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 from floodmark.cli import reference
+from floodmark.exports import columns_reference
 from floodmark.model import job_reference
 from floodmark.observability.metrics import __main__ as metrics
 from floodmark.settings import __main__ as settings
@@ -19,6 +20,7 @@ def files() -> dict[str, str]:
     return {
         "env.example": settings.example(),
         "docs/reference/cli.md": reference.page(),
+        "docs/reference/export-columns.md": columns_reference.page(),
         "docs/reference/jobs.md": job_reference.page(),
         "docs/reference/metrics.md": metrics.page(),
         "docs/reference/python.md": python["page"](),

@@ -60,6 +60,7 @@ def _signature(name: str, function: Any) -> str:
     for one in parameters:
         if one.kind is one.KEYWORD_ONLY and not is_keyword:
             lines, is_keyword = [*lines, "*"], True
+        is_keyword = is_keyword or one.kind is one.VAR_POSITIONAL
         default = "" if one.default is one.empty else f"={one.default!r}"
         lines.append(
             re.sub(r"<([\w.]+)[^>]*>", r"\1", f"{'*' if one.kind is one.VAR_POSITIONAL else ''}{one.name}{default}")

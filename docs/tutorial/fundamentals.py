@@ -13,7 +13,7 @@ HEAD = """# Fundamentals
 
 <!-- Written by `python3 run.py docs`; edit tests/fundamentals. -->
 
-This tutorial explains Floodmark in nine lessons, one feature each. Every program is a test in `tests/fundamentals`, so
+This tutorial explains Floodmark in ten lessons, one feature each. Every program is a test in `tests/fundamentals`, so
 it runs and its results are checked.
 
 In all programs `app` is a `Floodmark()` with its own database. `running(app)` starts a scheduler and a worker for the

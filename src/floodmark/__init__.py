@@ -42,6 +42,7 @@ Stages and services:
 What people and programs use:
 
     operations/     everything a person or program can ask for
+    exports/        stored items as files: JSON lines, CSV, Parquet, spreadsheets
     client/         the HTTP client, asynchronous and blocking
     api/            the HTTP API
     dashboard/      pages in a browser
@@ -60,12 +61,25 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .app import Floodmark
-    from .errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, SlowDown, TargetDenied, Transient
+    from .errors import (
+        AccountLost,
+        EventsDeleted,
+        FloodmarkError,
+        Gone,
+        InvalidInput,
+        Permanent,
+        SlowDown,
+        TargetDenied,
+        Transient,
+    )
     from .extensions.services import Services
     from .model.batch import Batch, Item, Watermark
     from .model.job import CatchUp, Job, Overlap, Priority
+    from .model.streams import StoredItem
+    from .operations.event_consumer import EventConsumer
     from .settings import Settings
     from .sinks.port import EventSink
+    from .sources.columns import ExportColumn
     from .sources.form import JobForm, ParamOption
     from .sources.port import Context, Source, Target
     from .store.port import Event
@@ -79,6 +93,7 @@ else:
         "model.batch": ("Batch", "Item", "Watermark"),
         "errors": (
             "AccountLost",
+            "EventsDeleted",
             "FloodmarkError",
             "Gone",
             "InvalidInput",
@@ -88,8 +103,11 @@ else:
             "Transient",
         ),
         "model.job": ("CatchUp", "Job", "Overlap", "Priority"),
+        "model.streams": ("StoredItem",),
+        "operations.event_consumer": ("EventConsumer",),
         "settings": ("Settings",),
         "sinks.port": ("EventSink",),
+        "sources.columns": ("ExportColumn",),
         "sources.form": ("JobForm", "ParamOption"),
         "sources.port": ("Context", "Source", "Target"),
         "store.port": ("Event",),
@@ -114,7 +132,10 @@ __all__ = [
     "CatchUp",
     "Context",
     "Event",
+    "EventConsumer",
     "EventSink",
+    "EventsDeleted",
+    "ExportColumn",
     "Floodmark",
     "FloodmarkError",
     "Gone",
@@ -130,6 +151,7 @@ __all__ = [
     "Settings",
     "SlowDown",
     "Source",
+    "StoredItem",
     "Target",
     "TargetDenied",
     "Transient",

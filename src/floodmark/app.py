@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from .errors import InvalidInput
+from .model.audit import Actor
 from .model.clock import Clock
 from .model.durations import parse_every
 from .model.job import CatchUp, Overlap, Policy, Priority
+from .model.moments import Moment
 from .model.spec import JobSpec
+from .model.streams import StoredItem
 from .observability.events import Events
+from .operations.event_consumer import EventConsumer
 from .operations.health import health_of, readiness_of
+from .operations.local import LocalOperations
 from .outbound.push import is_pushed, is_scraped, push_metrics, require_gateway
 from .process import eventloop
 from .process.forced_exit import Watchdog
@@ -31,6 +36,7 @@ from .sources.loading import Sources, open_source
 from .sources.port import Source
 from .sources.python import DECLARED_AS, Collector, Pick, PythonSource, argument_names
 from .sources.validation import Validation, refuse_unknown_names
+from .store.port import Event
 from .triggers.parsing import priority_of, when_of
 from .wiring.resources import Resources, open_resources
 from .wiring.services import services_for
@@ -68,7 +74,7 @@ class Floodmark:
         self, settings: Settings | None = None, *, events: Events | None = None, clock: Clock | None = None
     ) -> None:
         self.settings = settings or load({}, folder=Path.cwd(), environ=os.environ)
-        self.events = events or Events()
+        self.internal_events = events or Events()
         self.collectors: dict[str, Collector] = {}
         self._clock, self._declared = clock, list[JobSpec]()
 
@@ -195,7 +201,7 @@ class Floodmark:
     async def open(self, *, waits: bool = False) -> AsyncIterator[Resources]:
         """Open the application and store the declared collectors as jobs. `waits`: wait for the database."""
         async with open_resources(
-            self.settings, events=self.events, clock=self._clock, validation=self.validation, waits=waits
+            self.settings, events=self.internal_events, clock=self._clock, validation=self.validation, waits=waits
         ) as resources:
             await resources.repositories.jobs.declare_all(_sort_by_dependency(self._declared))
             yield resources
@@ -238,22 +244,77 @@ class Floodmark:
         async for hit in app.search("fire OR smoke", stream="telegram:*"):
             print(hit.stream, hit.key)
         """
-        from .model.audit import Actor  # noqa: PLC0415 - few programs search
-        from .operations.local import LocalOperations  # noqa: PLC0415
-
-        async with self.open() as resources:
-            operations = LocalOperations(resources, Actor(who=self.settings.hostname, via="python"))
+        async with self._operations() as operations:
             async for hit in operations.each_hit(
                 query, stream=stream, tag=tag, source=source, since=since, until=until, order=order
             ):
                 yield hit
+
+    async def items(
+        self,
+        *streams: str,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        revisions: bool = False,
+        deleted: bool = False,
+    ) -> AsyncGenerator[StoredItem, None]:
+        """Yield the stored items of streams, jobs or patterns such as `telegram:*`; of all streams if none is named.
+
+        `since` and `until` are times, days (the last one is included), durations such as `"7d"`, or texts for one of
+        them. `revisions` includes earlier revisions, `deleted` items that were deleted at their source.
+        """
+        async with self._operations() as operations:
+            async for item in operations.read_items(
+                *streams, since=since, until=until, revisions=revisions, deleted=deleted
+            ):
+                yield item
+
+    async def events(
+        self,
+        *,
+        after: int | None = None,
+        stream: str | None = None,
+        consumer: str | None = None,
+        follow: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Yield events in order; with `follow` wait for new ones.
+
+        They start after the position `after`, or with the oldest stored event. With the name of a `consumer` its stored
+        position counts instead, if it has one: an event is processed when the next one is requested, and after a crash
+        the last events are read again.
+        """
+        async with self._operations() as operations:
+            reader = EventConsumer(operations, consumer, after=after, stream=stream, follow=follow)
+            await reader.open()
+            async with aclosing(reader.read(commits=consumer is not None)) as found:
+                async for event in found:
+                    yield event
+
+    @asynccontextmanager
+    async def consumer(
+        self, name: str, *, after: int | None = None, stream: str | None = None, follow: bool = False
+    ) -> AsyncIterator[EventConsumer]:
+        """Read events under a name, and store its position when `commit` is called; see `EventConsumer`."""
+        async with (
+            self._operations() as operations,
+            operations.consumer(name, after=after, stream=stream, follow=follow) as events,
+        ):
+            yield events
+
+    @asynccontextmanager
+    async def _operations(self) -> AsyncIterator[LocalOperations]:
+        """Open the store for reading; the declared collectors are not stored as jobs."""
+        async with open_resources(
+            self.settings, events=self.internal_events, clock=self._clock, validation=self.validation
+        ) as resources:
+            yield LocalOperations(resources, Actor(who="application", via="python"))
 
     def run(self, *, seconds: float | None = None) -> None:
         """Schedule and run jobs in this process until Ctrl-C, SIGTERM, or for this many seconds, and log events."""
         from .observability.logs import LogListener, configure  # noqa: PLC0415 - only a process that stays logs
 
         configure(self.settings.log_level, self.settings.log_format)
-        LogListener(structlog.get_logger()).attach(self.events)
+        LogListener(structlog.get_logger()).attach(self.internal_events)
         eventloop.run(self.serve(seconds=seconds))
 
     async def serve(

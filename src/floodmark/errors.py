@@ -22,6 +22,10 @@ class Conflict(FloodmarkError):
     """A conflict with existing data: a taken name, a newer version, a cycle. Nothing was changed."""
 
 
+class EventsDeleted(Conflict):
+    """Events that a reader has not read were deleted, because they are older than EVENTS_KEEP_DAYS."""
+
+
 class NotFound(FloodmarkError):
     """The named object does not exist; `hint` lists existing ones."""
 

@@ -88,6 +88,7 @@ THERE: dict[str, str] = {
     "file": "report.html",
     "session_id": "5" * 16,
     "login_id": "there",
+    "consumer": "reader:there",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -247,6 +248,7 @@ async def _furnish(resources: Resources) -> None:
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
     await operations.set_limit("1", 600, "maintenance")
+    await resources.repositories.consumers.start("reader:there", 0)
     await Breakers(resources.database, resources.clock).change(
         "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
     )

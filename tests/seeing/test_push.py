@@ -64,8 +64,8 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     app = Floodmark(Settings(database_url=sqlite_copy, hostname="rack/7", **settings))
     seen: list[MetricsPushed] = []
     settled: list[ExecutionSettled] = []
-    app.events.listen(MetricsPushed, seen.append)
-    app.events.listen(ExecutionSettled, settled.append)
+    app.internal_events.listen(MetricsPushed, seen.append)
+    app.internal_events.listen(ExecutionSettled, settled.append)
 
     @app.collector(every="1s", key="id")
     async def ticks(since: object) -> AsyncIterator[dict[str, Any]]:
@@ -92,7 +92,7 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
         await eventually(lambda: total(gateway, "floodmark_pushes_total") > 0)
         assert total(gateway, "floodmark_last_push_timestamp_seconds") > 1.7e9
     assert pushed(gateway, "floodmark_info") == [], "a process that left is not shown any more"
-    assert not app.events.failures
+    assert not app.internal_events.failures
 
 
 def test_worker_processes_are_pushed_as_one(

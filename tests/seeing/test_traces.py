@@ -298,7 +298,7 @@ async def news(since):
     yield {"id": 1}
 async def main():
     stop = asyncio.Event()
-    app.events.listen(EventsRelayed, lambda event: stop.set())
+    app.internal_events.listen(EventsRelayed, lambda event: stop.set())
     await app.serve(stop=stop, port=0)
 asyncio.run(main())
 making = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "floodmark.observability.otel")

@@ -60,7 +60,7 @@ async def opened(
     server: LoopbackTelegram, url: str, **settings: Any
 ) -> AsyncIterator[tuple[Resources, Mapping[str, Source]]]:
     app = Floodmark(Settings(**{"database_url": url, "hostname": "test", **QUICK, **settings}))
-    async with open_resources(app.settings, events=app.events) as resources:
+    async with open_resources(app.settings, events=app.internal_events) as resources:
         if not await Desk(resources, server).services.accounts.active():
             await Desk(resources, server).account()
         async with app.opened_sources(resources) as sources:

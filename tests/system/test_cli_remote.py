@@ -354,6 +354,33 @@ def test_files_are_written_alike(both: Callable[..., tuple[Answer, Answer]], sho
         assert same(both("export", "files", "--out", "none", *wrong)).code == 2
 
 
+@pytest.mark.spec("B6")
+def test_items_are_exported_with_the_same_content(
+    both: Callable[..., tuple[Answer, Answer]], shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(name: str) -> bytes:
+        here, away = ((cli.folder / name).read_bytes() for cli in shop)
+        assert here == away
+        return away
+
+    for command in (
+        ("--out", "items.jsonl", "--revisions", "--deleted"),
+        ("telegram:*", "--out", "items.csv", "--where", "views>700", "--since", "2026-06-01"),
+        ("harbour", "--out", "items.parquet", "--data"),
+    ):
+        same(both("export", "items", *command, "--json"))
+    assert len(written("items.jsonl").splitlines()) == 459
+    assert written("items.csv").count(b"\ntelegram,") == 349
+    assert written("items.parquet")
+    same(both("export", "items", "nothing", "--out", "none.csv"))
+    monkeypatch.chdir(shop[1].folder)
+    counts = [
+        shop[1].good("export", "items", "--format", "jsonl", "--continue", "--out", "parts", "--json").json["rows"]
+        for _ in range(2)
+    ]
+    assert counts == [457, 0]
+
+
 def files_in(folder: Path) -> dict[str, bytes]:
     found = (path for path in folder.rglob("*.json") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}

@@ -32,8 +32,8 @@ async def test_a_worker_leaves_while_the_database_is_away() -> None:
         await database.close()
         app = Floodmark(Settings(database_url=url, shutdown_grace=timedelta(seconds=1)))
         started, stop, failed = asyncio.Event(), asyncio.Event(), list[str]()
-        app.events.listen(ExecutionStarted, lambda event: started.set())
-        app.events.listen(StepFailed, lambda event: failed.append(event.step))
+        app.internal_events.listen(ExecutionStarted, lambda event: started.set())
+        app.internal_events.listen(StepFailed, lambda event: failed.append(event.step))
 
         @app.collector(once=True, key="id")
         async def endless() -> AsyncIterator[dict[str, int]]:

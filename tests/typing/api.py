@@ -11,6 +11,9 @@ from floodmark import (
     AccountLost,
     Batch,
     Context,
+    Event,
+    EventConsumer,
+    EventsDeleted,
     Floodmark,
     FloodmarkError,
     Gone,
@@ -22,6 +25,7 @@ from floodmark import (
     Settings,
     SlowDown,
     Source,
+    StoredItem,
     Target,
     Transient,
     Watermark,
@@ -147,3 +151,25 @@ async def inside_another_program() -> None:
 
 def shown(job: Job) -> str:
     return f"{job.name}: {job.next_run or 'not planned'}, priority {job.priority.name.lower()}"
+
+
+# Reading what was collected
+
+
+async def readers() -> None:
+    async for item in app.items("telegram:*", "news", since="7d", until=datetime.now(UTC), revisions=True):
+        assert_type(item, StoredItem)
+        assert_type(item.data, Any)
+    async for event in app.events(after=41, stream="news", follow=True):
+        assert_type(event, Event)
+    try:
+        async for event in app.events(consumer="mailer"):
+            assert_type(event.event_id, str)
+    except EventsDeleted as error:
+        print(error.hint)
+    async with app.consumer("indexer", after=0, follow=True) as events:
+        assert_type(events, EventConsumer)
+        async for event in events:
+            assert_type(event, Event)
+            await events.commit()
+        assert_type(events.position, int)

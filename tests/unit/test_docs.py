@@ -1,6 +1,7 @@
 """What README.md, CONTRIBUTING.md and the pages of docs/ show is there: links, anchors, names, commands, options."""
 
 import ast
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +28,9 @@ from markdown_it.token import Token
 from command_line import CommandLine, eventually
 from floodmark import Floodmark
 from floodmark.cli import app
-from floodmark.settings import keys
+from floodmark.settings import Settings, keys
+from floodmark.wiring.resources import open_resources
+from system.channel_posts import DAY, a_post, keep
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -272,6 +276,43 @@ def test_errors_are_shown_as_they_are(cli: CommandLine) -> None:
 def test_troubleshooting_lists_every_finding_of_the_doctor(cli: CommandLine) -> None:
     listed = re.findall(r"`([^`]+)`", (ROOT / "docs/how-to/troubleshooting.md").read_text("utf-8"))
     assert {finding["code"] for finding in cli("doctor", "--json").json} <= set(listed)
+
+
+@pytest.mark.spec("B6")
+def test_exported_files_are_read_as_shown(cli: CommandLine) -> None:
+    """The commands of the page write the files that its programs read; DuckDB, pandas and polars agree."""
+    (cli.folder / ".floodmark").mkdir()
+    asyncio.run(_collect_posts(cli.folder / ".floodmark"))
+    page = ROOT / "docs/how-to/export.md"
+    commands = next(block.text for block in _blocks(page) if block.text.count("--out") == 3)
+    for line in commands.splitlines():
+        cli.good(*shlex.split(line)[1:])
+    asyncio.run(_collect_posts(cli.folder / ".floodmark", "edited"))
+    cli.good(*shlex.split(commands.splitlines()[0])[1:])
+    programs = [block.text for block in _blocks(page) if block.language == "python"]
+
+    duck, panda, polar = (_run_program(text) for text in programs)
+
+    expected = [(date(2026, 6, 1), 30), (date(2026, 6, 2), 70), (date(2026, 6, 3), 50)]
+    assert duck["by_day"] == expected
+    assert duck["photos"] == [(1,)]
+    assert list(panda["by_day"].items()) == expected
+    assert list(panda["table"]["text"]) == ["=1", "News", "News", "News", "News", "News"]
+    assert str(panda["table"]["date"].dtype).endswith("UTC]")
+    assert polar["by_day"].rows() == expected
+    assert polar["lines"].height == 6
+
+
+async def _collect_posts(home: Path, text: str = "=1") -> None:
+    async with open_resources(Settings(database_url=f"sqlite:///{home}/floodmark.db")) as resources:
+        posts = [a_post(n, views=n * 10, at=DAY + n * timedelta(hours=10)) for n in range(1, 6)]
+        await keep(resources, [a_post(0, text, views=0, media={"type": "photo"}), *posts])
+
+
+def _run_program(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return names
 
 
 # What is generated

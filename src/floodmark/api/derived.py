@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from floodmark.errors import InvalidInput
 from floodmark.model.audit import Actor
+from floodmark.model.exports import ExportRow
 from floodmark.model.fleet import FleetInfo, Overview
 from floodmark.model.job import Job
 from floodmark.model.page import Page
@@ -187,3 +188,4 @@ def _(minted: Minted) -> Any:
 
 shape.register(Job, job_shape)
 shape.register(Event, event_shape)
+shape.register(ExportRow, event_shape)

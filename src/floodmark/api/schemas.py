@@ -11,6 +11,7 @@ from msgspec.structs import fields as fields_of
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, create_model
 
 from floodmark.model.bulk import Action
+from floodmark.model.exports import ExportRow
 from floodmark.model.fleet import Overview, QueueDepth, WorkerInfo
 from floodmark.model.page import Page
 from floodmark.model.tokens import Minted, TokenRow
@@ -23,7 +24,9 @@ from .models import Given, whole
 
 # The name of a struct in the document, where it is not its own name with `Out` (instead of `Row`).
 _NAMES: Mapping[str, str] = {
+    "ChangePage": "ChangesOut",
     "ChatShown": "ChatOut",
+    "ConsumerState": "ConsumerOut",
     "EventPage": "EventsOut",
     "StoredItem": "ItemOut",
     "StreamDescription": "StreamOut",
@@ -50,6 +53,7 @@ _NAMES: Mapping[str, str] = {
 # Fields whose type in a response differs from the struct, or that are added to it.
 _SENT_AS: Mapping[type[Struct], Mapping[str, tuple[Any, str | None]]] = {
     Event: {"data": (Any, "The item, or what the schema named by `type` describes.")},
+    ExportRow: {"data": (Any, "The item itself.")},
     Overview: {"queue": (QueueDepth, None)},
     PhaseDifference: dict.fromkeys(("new_cookies", "gone_cookies"), (list[CookieSummary], None)),
     WorkerInfo: {"leader": (bool, "Whether this process schedules.")},

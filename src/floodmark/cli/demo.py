@@ -35,7 +35,7 @@ def run_demo(
     with demo_folder(settings.floodmark_home, is_fresh=is_fresh) as (folder, log):
         configure(settings.log_level, "json", log)
         demo = Demo(folder)
-        LogListener(structlog.get_logger()).attach(demo.app.events)
+        LogListener(structlog.get_logger()).attach(demo.app.internal_events)
         cli.note(f"[dim]Folder {plain(folder)}; the log is in {plain(folder / 'demo.log')}. Press Ctrl-C to stop.[/]")
         summaries: list[Summary] = []
         screens: list[Screen] = []

@@ -81,7 +81,7 @@ async def _fetch_here(cli: CliContext, wanted: Wanted, folder: Path, at_once: in
     actor = Actor(who=user_name())
     if is_pushed(app.settings):
         require_gateway(app.settings)
-    async with open_resources(app.settings, events=app.events, validation=app.validation) as resources:
+    async with open_resources(app.settings, events=app.internal_events, validation=app.validation) as resources:
         wanted = await _with_account(LocalOperations(resources, actor), wanted)
         async with (
             push_short_run(app.settings, lambda: render(resources.registry), resources.events),

@@ -1,4 +1,4 @@
-"""Write collected posts to files: `export files`, `export schema`, and `fetch`."""
+"""Write collected items to files: `export items`, `export files`, `export schema`, and `fetch`."""
 
 import sys
 from datetime import date
@@ -20,6 +20,78 @@ Out = Annotated[
 export = command_group("Export collected data.", default="--help")
 
 
+@export.command("items")
+def export_items(
+    context: typer.Context,
+    *,
+    streams: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STREAM...", help="Streams, jobs, or patterns such as 'telegram:*' (default: all)."),
+    ] = None,
+    out: Annotated[str, typer.Option(metavar="PATH", help="A file, a folder (DIR/), or - for the standard output.")],
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="jsonl, csv, parquet or xlsx (default: the suffix of --out)."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only items since: 2h, 3d, a date or a time.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only items until; a date is included.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only items with: 'views>100', 'channel=harbour', 'text~ferry'; can be repeated, all must be true.",
+        ),
+    ] = None,
+    continues: Annotated[
+        bool, typer.Option("--continue", help="Write only what is new since the last time, as another file in DIR/.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the position for --continue (default: the path).")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="day", help="Write a folder for each UTC day (only: day).")
+    ] = None,
+    revisions: Annotated[bool, typer.Option("--revisions", help="Include earlier revisions.")] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Include items that were deleted at their source.")
+    ] = False,
+    data: Annotated[bool, typer.Option("--data", help="Add the whole item as JSON in the column data.")] = False,
+    formula_guard: Annotated[
+        bool,
+        typer.Option(
+            "--formula-guard/--no-formula-guard",
+            help="In CSV, put a ' before text that a spreadsheet program would take for a formula.",
+        ),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Write items of any source as JSON lines, CSV, Parquet or a spreadsheet.
+
+    floodmark export items 'telegram:*' --since 7d --out posts.csv
+    """
+    from .export_items import ItemOptions, write_items  # noqa: PLC0415 - loads the database library
+
+    cli = CliContext.of(context)
+    options = ItemOptions(
+        streams=tuple(streams or ()),
+        out=out,
+        format=file_format,
+        since=since,
+        until=until,
+        where=tuple(where or ()),
+        continues=continues,
+        name=name,
+        partition=partition,
+        revisions=revisions,
+        deleted=deleted,
+        data=data,
+        formula_guard=formula_guard,
+    )
+    write_items(cli, options, as_json=as_json)
+
+
 @export.command("files")
 def export_files(
     context: typer.Context,
@@ -31,7 +103,7 @@ def export_files(
     until: Annotated[str | None, typer.Option(metavar="DATE", help="Last day, included.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one file per chat and UTC day. Unchanged files are not written, so the command can be repeated."""
+    """Write posts of Telegram as one file per chat and UTC day. Unchanged files are not written again."""
     cli = CliContext.of(context)
     first, last = days_between(since, until)
     if job is not None and stream is not None:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every
+from floodmark.model.moments import begin_of
 from floodmark.model.strict_json import TooDeep, require_shallow
 
 T = TypeVar("T")
@@ -65,14 +66,4 @@ def duration(text: str | None) -> timedelta | None:
 
 def parse_moment(text: str, now: datetime) -> datetime:
     """Return the time of `2h` (ago), of a day (`2026-11-01`), or of a time (`2026-11-01T06:00`); UTC is the default."""
-    try:
-        return now - parse_every(text)
-    except InvalidInput:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{text[:60]!r} is neither a duration nor a date", hint="for example 2h, 3d or 2026-11-01"
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return begin_of(text, now)

@@ -33,7 +33,7 @@ def serve(
     """Run these roles until they are stopped."""
     app = cli.application()
     configure(app.settings.log_level, app.settings.log_format)
-    LogListener(structlog.get_logger()).attach(app.events)
+    LogListener(structlog.get_logger()).attach(app.internal_events)
     if app.settings.telegram_test_server is not None:
         from floodmark.testing.telegram import trust_loopback  # noqa: PLC0415 - for a test server only
 

@@ -28,6 +28,7 @@ from floodmark.model.fleet import FleetInfo as Fleet
 from floodmark.model.page import Page
 from floodmark.model.tokens import Visitor
 from floodmark.operations.accounts import AccountShown, NewAccount
+from floodmark.operations.event_consumer import BlockingConsumer
 from floodmark.operations.executions import Letters
 from floodmark.operations.jobs import JobFilter
 
@@ -37,6 +38,7 @@ from .waiting import SyncClient
 __all__ = [
     "AccountShown",
     "AddJob",
+    "BlockingConsumer",
     "BulkReport",
     "ChangeJob",
     "Client",

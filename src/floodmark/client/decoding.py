@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
+from msgspec.structs import fields
 
 from floodmark.errors import InvalidInput, Unavailable
+from floodmark.model.exports import ChangePage, ExportRow, LogBounds
 from floodmark.model.job import NEVER, Job
 from floodmark.model.page import Page
 from floodmark.model.shapes import job_from_shape
@@ -75,8 +77,21 @@ def _event_of(body: bytes) -> Event:
 
 
 def _event_page_of(body: bytes) -> EventPage:
-    page = _decode_as(Page[Event], body)
-    return EventPage(items=page.items, next=page.next, last_position=decode(body, _Last).last_position)
+    page, log = _decode_as(Page[Event], body), decode(body, _Positions)
+    return EventPage(
+        items=page.items, next=page.next, last_position=log.last_position, oldest_position=log.oldest_position
+    )
+
+
+def _row_of(body: bytes) -> ExportRow:
+    """Return a row of an export; its data is the text of the JSON as it was sent."""
+    row = decode(body, _RawRow)
+    return ExportRow(**{name: getattr(row, name) for name in _ROW_FIELDS}, data=bytes(row.data).decode())
+
+
+def _change_page_of(body: bytes) -> ChangePage:
+    page = _decode_as(Page[ExportRow], body)
+    return ChangePage(items=page.items, next=page.next, log=decode(body, _Log).log)
 
 
 class _RawPage(msgspec.Struct):
@@ -84,8 +99,18 @@ class _RawPage(msgspec.Struct):
     next: str | None = None
 
 
-class _Last(msgspec.Struct):
+class _Positions(msgspec.Struct):
     last_position: int
+    oldest_position: int = 1
+
+
+class _Log(msgspec.Struct):
+    log: LogBounds
+
+
+_ROW_FIELDS = [name for name in ExportRow.__struct_fields__ if name != "data"]
+_ROW_TYPES = [(one.name, msgspec.Raw if one.name == "data" else one.type) for one in fields(ExportRow)]
+_RawRow: Any = msgspec.defstruct("_RawRow", _ROW_TYPES)
 
 
 class _Text(msgspec.Struct):
@@ -99,5 +124,7 @@ _DECODERS: Mapping[Any, Callable[[bytes], Any]] = {
     Job: _job_of,
     Event: _event_of,
     EventPage: _event_page_of,
+    ExportRow: _row_of,
+    ChangePage: _change_page_of,
     Minted: lambda body: Minted(decode(body, TokenRow), decode(body, _Text).token),
 }

@@ -102,10 +102,10 @@ class Demo:
         self._before: dict[str, int] = {}
         self._position = 0
         self._is_ending = False
-        self.app.events.listen(ExecutionSettled, self._count_settled)
-        self.app.events.listen(CallRetried, lambda _: self._counted.update(retried=1))
-        self.app.events.listen(RateLimited, lambda _: self._counted.update(waited=1))
-        self.app.events.listen(ModeChosen, lambda event: self._modes.update({event.stream: event.mode}))
+        self.app.internal_events.listen(ExecutionSettled, self._count_settled)
+        self.app.internal_events.listen(CallRetried, lambda _: self._counted.update(retried=1))
+        self.app.internal_events.listen(RateLimited, lambda _: self._counted.update(waited=1))
+        self.app.internal_events.listen(ModeChosen, lambda event: self._modes.update({event.stream: event.mode}))
 
     def _count_settled(self, event: ExecutionSettled) -> None:
         self._counted["done"] += event.status == "done"

@@ -46,5 +46,5 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
 
 
 def event_shape(event: Any) -> Mapping[str, Any]:
-    """Return an event; its data stays JSON."""
+    """Return an event, or another value with JSON in `data`, which stays as it is."""
     return msgspec.structs.asdict(event) | {"data": msgspec.Raw(event.data.encode())}

@@ -15,7 +15,7 @@ it travels: `Annotated[str, Path(...)]`, `Query`, `Body` or `Header`.
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial, wraps
 from typing import (
@@ -304,6 +304,27 @@ class Each(Generic[P, T]):
             if page.next is None:
                 return
             kwargs["cursor"] = page.next
+
+
+class DerivedEach(Generic[P, T]):
+    """An iterator that is written once, in terms of operations, for every caller."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
+        self._method, self.__doc__ = method, method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: BlockingCaller, owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, AsyncGenerator[T, None]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """Bind the iterator to its caller."""
+        if instance is None:
+            return self
+        if isinstance(instance, BlockingCaller):
+            return lambda *args, **kwargs: instance.iterate(self._method(instance.client, *args, **kwargs))
+        return self._method.__get__(instance)
 
 
 class Declare:

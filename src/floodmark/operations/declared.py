@@ -3,8 +3,10 @@
 from .accounts import AccountOperations
 from .budgets import BudgetOperations
 from .bulk import BulkOperations
+from .consumers import ConsumerOperations
 from .declaration import AsyncCaller
 from .executions import DeadLetterOperations, ExecutionOperations
+from .exports import ExportOperations
 from .fleet import FleetOperations, InstallationOperations
 from .freshness import FreshnessOperations
 from .handover import HandoverOperations
@@ -12,6 +14,7 @@ from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
 from .previews import PreviewOperations
+from .readers import ReaderOperations
 from .reports import ReportOperations
 from .search import SearchOperations
 from .streams import StreamOperations
@@ -27,6 +30,9 @@ class Operations(
     ExecutionOperations,
     StreamOperations,
     SearchOperations,
+    ExportOperations,
+    ConsumerOperations,
+    ReaderOperations,
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,

@@ -164,7 +164,10 @@ INVARIANTS = (
             SELECT o.position, lag(o.position) OVER (ORDER BY o.position) AS before
               FROM (SELECT * FROM outbox WHERE position IS NOT NULL AND created_at > :since
                      ORDER BY position DESC LIMIT :scanned) o) n
-         WHERE n.before <> n.position - 1 LIMIT :examples
+         WHERE n.before <> n.position - 1
+           -- A restore leaves out positions: see `restored_database.py`.
+           AND n.before NOT IN (SELECT CAST(CAST(f.value AS TEXT) AS BIGINT) FROM facts f WHERE f.name LIKE 'gap.%')
+         LIMIT :examples
         """,
     ),
     Invariant(

@@ -74,6 +74,9 @@ class EventPage(Page[Event], frozen=True, kw_only=True):
     """Events in order."""
 
     last_position: Annotated[int, Meta(description="The position of the newest event.")]
+    oldest_position: Annotated[
+        int, Meta(description="The position of the oldest event; earlier ones were deleted. One more if there is none.")
+    ] = 1
 
 
 class StreamOperations:

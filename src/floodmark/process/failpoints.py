@@ -45,6 +45,11 @@ NOTIFY_POINT = "notify.sent"
 COUNT_POINT = "count.written"
 # In the transaction that begins or extends the search index, and after it.
 SEARCH_POINTS = ("search.begun", "search.removed", "search.written", "search.committed")
+# In an export that continues: its files are complete, the intention to move them is stored, one or all are in place.
+EXPORT_POINTS = ("export.staged", "export.recorded", "export.moved", "export.placed", "export.committed")
+# In a backup: a part is copied, all is copied; in a restore: everything is prepared, the database is replaced.
+BACKUP_POINTS = ("backup.copying", "backup.copied", "restore.prepared", "restore.replaced")
+OTHER_POINTS = (OPERATION_POINT, NOTIFY_POINT, COUNT_POINT, *SEARCH_POINTS, *EXPORT_POINTS, *BACKUP_POINTS)
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -73,7 +78,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """Set the actions of fail-points and replace earlier ones. Counting starts again."""
-    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT, COUNT_POINT, *SEARCH_POINTS)
+    armed, known = {}, (*POINTS, *OTHER_POINTS)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

@@ -28,7 +28,7 @@ async def lock_folder(folder: Path) -> AsyncIterator[None]:
 
     Temporary files in it are deleted: their writer was killed, because nobody else holds the lock.
     """
-    await asyncio.to_thread(_make, folder)
+    await asyncio.to_thread(make_folder, folder)
     async with _lock(folder):
         await asyncio.to_thread(_sweep, folder)
         yield
@@ -40,23 +40,23 @@ class Replacement:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._new = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
-        with _explain_errors(path.parent):
+        with explain_errors(path.parent):
             self._file: IO[bytes] = self._new.open("xb")
 
     def write(self, content: bytes) -> None:
         """Append to the new content."""
-        with _explain_errors(self._path.parent):
+        with explain_errors(self._path.parent):
             self._file.write(content)
 
     def commit(self) -> bool:
         """Replace the old content durably. Return False, and leave the file alone, if both are the same."""
-        with _explain_errors(self._path.parent), self._file:
+        with explain_errors(self._path.parent), self._file:
             self._file.flush()
             if self._path.exists() and filecmp.cmp(self._new, self._path, shallow=False):
                 return False
             os.fsync(self._file.fileno())
             os.replace(self._new, self._path)
-            _sync(self._path.parent)
+            sync_folder(self._path.parent)
         return True
 
     def discard(self) -> None:
@@ -73,7 +73,7 @@ async def _lock(folder: Path) -> AsyncIterator[None]:
     if fcntl is None:
         yield
         return
-    with _explain_errors(folder):
+    with explain_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
         deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
@@ -97,21 +97,22 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def _make(folder: Path) -> None:
-    with _explain_errors(folder):
+def make_folder(folder: Path) -> None:
+    """Create a folder durably, with its parents."""
+    with explain_errors(folder):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for path in missing:
-            _sync(path.parent)
+            sync_folder(path.parent)
 
 
 def _sweep(folder: Path) -> None:
-    with _explain_errors(folder):
+    with explain_errors(folder):
         for left in folder.glob(f".*{_TEMPORARY}"):
             left.unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write a folder to the disk: only then a new name in it is durable."""
     if os.name != "posix":
         # Other systems cannot open a folder.
@@ -124,7 +125,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _explain_errors(folder: Path) -> Iterator[None]:
+def explain_errors(folder: Path) -> Iterator[None]:
     """Raise errors of the system as `Unavailable`, with a hint for the operator."""
     try:
         yield

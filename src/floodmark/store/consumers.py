@@ -36,6 +36,12 @@ class Consumers(Repository):
         async with self._database.writing() as connection:
             await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
+    async def add(self, name: str, position: int, *, place: str | None = None, state: Any = None) -> bool:
+        """Set the position of a new consumer. Return False if it has one."""
+        statement = self._insert_into(consumers).values(name=name, place=place, position=position, state=state)
+        async with self._database.writing() as connection:
+            return (await connection.execute(statement.on_conflict_do_nothing())).rowcount > 0
+
     async def move(self, name: str, before: int, after: int, *, state: Any = None) -> bool:
         """Move a position from `before` to `after`. Return False if another process moved it before."""
         values = {"position": after, "state": state, "error": None, "failed_at": None, "moved_at": self._now()}

@@ -17,6 +17,7 @@ from floodmark.store.dead_letters import DeadLetters
 from floodmark.store.events import EventLog
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.history import ExecutionHistory
+from floodmark.store.item_pages import ItemPages
 from floodmark.store.jobs import Jobs
 from floodmark.store.minutes import Minutes
 from floodmark.store.staleness import Staleness
@@ -32,6 +33,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     watermarks: Watermarks
     events: EventLog
+    item_pages: ItemPages
     consumers: Consumers
     days: StreamDays
     minutes: Minutes
@@ -53,6 +55,7 @@ class Repositories(Struct, frozen=True, kw_only=True):
             dead_letters=DeadLetters(database, clock),
             watermarks=Watermarks(database, clock),
             events=events,
+            item_pages=ItemPages(database, clock),
             consumers=consumers,
             days=StreamDays(database, clock, events, consumers),
             minutes=Minutes(database, clock),

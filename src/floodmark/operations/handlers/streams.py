@@ -89,7 +89,9 @@ class StreamHandlers(StreamOperations, Handlers):
         rows = await self.store.events.after(after if key is None else max(0, min(key, FARTHEST)), limit + 1, name)
         page = page_of(rows, limit, "events", lambda event: [event.position])
         last = max(last, rows[-1].position if rows else 0)
-        return EventPage(items=page.items, next=page.next, last_position=last)
+        # After the events: one that was deleted before it could be read must not be taken for a read one.
+        oldest = (await self.store.item_pages.bounds()).oldest
+        return EventPage(items=page.items, next=page.next, last_position=last, oldest_position=oldest)
 
     async def _find(self, text: str) -> tuple[str, StreamState | None]:
         """Return the name of a stream, and how far it is collected, if it ever was."""
