@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 import requests
 import schemathesis
+from msgspec.structs import replace
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
@@ -42,6 +43,7 @@ from floodmark.operations.stored_tokens import Tokens
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
+from floodmark.sinks.trial import build_test_event
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.fleet import FleetRepository
@@ -193,6 +195,15 @@ async def _pretend_fleet(resources: Resources) -> None:
     await fleet.record_presence("one", role="worker", hostname="h", pid=1, slots=1, busy=0, draining=False, ttl=hour)
 
 
+async def _furnish_sink(resources: Resources) -> None:
+    """A sink with a dead letter."""
+    sinks = resources.repositories.sinks
+    await sinks.register("spare", "webhook", None)
+    await sinks.start("spare", 0, place="https://collector.example")
+    event = replace(build_test_event("spare", resources.clock.now()), position=1)
+    await resources.repositories.sink_letters.add("spare", event, "not wanted")
+
+
 async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
     operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
@@ -216,6 +227,7 @@ async def _furnish(resources: Resources) -> None:
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
     await operations.set_limit("1", 600, "maintenance")
+    await _furnish_sink(resources)
     await Breakers(resources.database, resources.clock).change(
         "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
     )

@@ -47,6 +47,7 @@ _PANELS: dict[str, dict[str, str]] = {
     "Collected data": {
         "items": "streams:items",
         "events": "streams:events",
+        "sinks": "sinks:sinks",
         "watermark": "streams:watermark",
         "report": "reports:report",
         "export": "files:export",

@@ -51,6 +51,8 @@ READING = frozenset(
         "next",
         "report cookies",
         "show",
+        "sinks ls",
+        "sinks show",
         "stats",
         "tokens ls",
         "top",

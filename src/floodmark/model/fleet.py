@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from .execution import Hold, State, Statistics
 from .limits import BreakerRow, LimitRow
+from .sinks import SinkRow
 
 SchedulerStatus = Literal["ok", "stale", "down"]
 
@@ -76,7 +77,8 @@ class Health(Struct, frozen=True, kw_only=True):
     status: Annotated[
         Literal["ok", "degraded", "down"],
         Meta(
-            description="`degraded`: Redis is unavailable, and jobs still run; `down`: jobs do not run, because"
+            description="`degraded`: Redis is unavailable and jobs still run, or a sink has not got its events for"
+            " minutes; `down`: jobs do not run, because"
             " the database cannot be written, no scheduler ticks or there is no worker."
         ),
     ]
@@ -87,6 +89,7 @@ class Health(Struct, frozen=True, kw_only=True):
     draining: bool
     scheduler: SchedulerHealth
     workers: list[WorkerInfo]
+    sinks: Annotated[list[SinkRow], Meta(description="Where events are delivered, also paused ones.")] = []
     problems: Annotated[list[str], Meta(description="The problems, one sentence each.")]
 
 

@@ -10,6 +10,7 @@ from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
 from .reports import ReportOperations
+from .sinks import SinkOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
 from .tokens import TokenOperations
@@ -20,6 +21,7 @@ class Operations(
     JobOperations,
     ExecutionOperations,
     StreamOperations,
+    SinkOperations,
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,
