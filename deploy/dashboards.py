@@ -460,6 +460,26 @@ LEAVING = Row(
             thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
         ),
         graph(
+            "Sink lag",
+            "Age of the oldest event that a sink has not got. FloodmarkSinkStuck fires above 5 minutes.",
+            Query("max by (sink) (floodmark_sink_lag_seconds{})", "{{sink}}"),
+            unit="s",
+            thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
+        ),
+        graph(
+            "Events behind",
+            "Events after the position of each sink, those that it refused, and 1 for each paused sink.",
+            Query("max by (sink) (floodmark_sink_lag_events{})", "{{sink}}"),
+            Query("max by (sink) (floodmark_sink_dead_letters{})", "{{sink}}: dead letters"),
+            Query("max by (sink) (floodmark_sink_paused{})", "{{sink}}: paused"),
+        ),
+        graph(
+            "Deliveries",
+            "Delivered events per second, and failed deliveries in 5 minutes.",
+            Query("sum by (sink) (rate(floodmark_sink_events_total{}[$__rate_interval]))", "{{sink}}"),
+            Query("sum by (sink) (increase(floodmark_sink_failures_total{}[5m]))", "{{sink}}: failed"),
+        ),
+        graph(
             "Metric pushes",
             "Pushes in 5 minutes, and time since the last. Empty unless METRICS_MODE is push or both.",
             Query("sum by (result) (increase(floodmark_pushes_total{}[5m]))", "{{result}}"),

@@ -27,7 +27,7 @@ Ports and adapters:
     extensions/     what sources, sinks and notification channels get from the process they run in
     queue/          hands out executions: SQL rows or Redis Streams
     sources/        where items come from: python, telegram, web, feed, cookies; each with its own tables
-    sinks/          where items go: the store, files, a Redis stream
+    sinks/          where items go: the store; where events go: Redis streams, webhooks, Kafka, files
     wiring/         opens all of these for one process, and builds its repositories once
 
 Stages and services:

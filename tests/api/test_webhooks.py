@@ -17,9 +17,10 @@ from pydantic import SecretStr
 
 from api.serving import Api, served, serving
 from floodmark.inbound.refusals import FLUSH_EVERY
-from floodmark.inbound.webhooks import Webhook, judge, signature_of
+from floodmark.inbound.webhooks import Webhook, judge
 from floodmark.model.clock import SystemClock
 from floodmark.operations.stored_tokens import Tokens
+from floodmark.security.webhook_signatures import signature_of
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 import requests
 import schemathesis
+from msgspec.structs import replace
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
@@ -45,6 +46,7 @@ from floodmark.operations.tables import sessions, tokens
 from floodmark.outbound.breakers import Breakers
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
+from floodmark.sinks.trial import build_test_event
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.tables import account_logins
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
@@ -223,6 +225,15 @@ async def _furnish_login(resources: Resources) -> None:
         await connection.execute(found.on_conflict_do_update(index_elements=["login_id"], set_=row))
 
 
+async def _furnish_sink(resources: Resources) -> None:
+    """A sink with a dead letter."""
+    sinks = resources.repositories.sinks
+    await sinks.register("spare", "webhook", None)
+    await sinks.start("spare", 0, place="https://collector.example")
+    event = replace(build_test_event("spare", resources.clock.now()), position=1)
+    await resources.repositories.sink_letters.add("spare", event, "not wanted")
+
+
 async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
     operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
@@ -249,6 +260,7 @@ async def _furnish(resources: Resources) -> None:
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
     await operations.set_limit("1", 600, "maintenance")
     await resources.repositories.consumers.start("reader:there", 0)
+    await _furnish_sink(resources)
     await Breakers(resources.database, resources.clock).change(
         "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
     )

@@ -76,6 +76,8 @@ class Order(Struct, frozen=True, kw_only=True):
 
     name: str
     settings: dict[str, Any]
+    options: dict[str, str] = {}
+    """Settings of sinks."""
     plan: Plan | None = None
     """The numbers to collect; without a plan it does what the jobs in the store say."""
     folder: str
@@ -209,7 +211,7 @@ async def _serve(order: Order, diary: Diary) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _tell_where)
     events = Events()
     diary.listen(events)
-    settings = Settings(**order.settings)
+    settings = Settings(**order.settings).with_foreign(order.options)
     app = numbered_app(settings, order.plan, events) if order.plan else Floodmark(settings, events=events)
 
     def ready(resources: Resources, server: HttpServer) -> None:

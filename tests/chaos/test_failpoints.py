@@ -70,6 +70,8 @@ CASES = [
     and (action, stores) != ("raise", "sqlite")
     # Where the database is the queue there is nothing to put again.
     and (point, stores) != ("requeue.read", "sqlite")
+    # There is no sink.
+    and (point, stores) != ("deliver.sent", "sqlite")
 ]
 # Not on SQLite: a process that stands still may do so with the write lock in its hands, and then so do all.
 CASES += [Case("keep.begun", "stop", "servers")]
@@ -224,11 +226,16 @@ def order(name: str, settings: dict[str, Any], fleet: Fleet, *, failpoint: str =
 
 async def check_relayed(case: Case, settings: dict[str, Any], probe: Probe) -> None:
     """Everyone who reads the event stream gets each event, and by its id can tell a second copy."""
-    with redis.Redis.from_url(settings["redis_url"], decode_responses=True) as client:
-        entries = client.xrange(f"{settings['scheduler_queue_prefix']}:events")
-    copies = Counter(fields["event_id"] for _, fields in entries)
     outbox = await probe.rows("SELECT stream, key, revision FROM outbox")
-    assert copies.keys() == {f"{stream}/{key}/{revision}" for stream, key, revision in outbox}
-    if case.point == "relay.published":
-        # Anywhere else a kill may hit the relay just there, too; here it must.
+    expected = {f"{stream}/{key}/{revision}" for stream, key, revision in outbox}
+
+    async def read() -> Counter[str]:
+        with redis.Redis.from_url(settings["redis_url"], decode_responses=True) as client:
+            entries = client.xrange(f"{settings['scheduler_queue_prefix']}:events")
+        return Counter(fields["event_id"] for _, fields in entries)
+
+    copies = await eventually(read, lambda found: len(found) >= len(expected), seconds=PATIENCE, what="all are sent")
+    assert copies.keys() == expected
+    if case.point == "deliver.sent":
+        # Anywhere else a kill may hit the delivery just there, too; here it must.
         assert max(copies.values()) > 1, "no event was sent twice"

@@ -12,6 +12,7 @@ from floodmark.observability.events import EventsRelayed
 from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
 from floodmark.store.tables import outbox
+from floodmark.testing.contracts.event_sink import deliver
 from floodmark.testing.contracts.sink import SinkContract
 from floodmark.testing.factories import TTL, Opened, given_lease, rows_of
 from floodmark.wiring.resources import Resources
@@ -46,9 +47,12 @@ class TestRelayToRedis:
 
     @pytest.fixture
     def relay(self, resources: Resources, leader: Leader) -> Relay:
+        return Relay(resources.keeping, leader, resources.events, resources.clock)
+
+    @pytest.fixture
+    def sink(self, resources: Resources) -> RedisStreamSink:
         assert resources.redis is not None
-        sinks = {"redis": RedisStreamSink(resources.redis, maxlen=1000)}
-        return Relay(resources.keeping, leader, resources.events, resources.clock, sinks=sinks)
+        return RedisStreamSink(resources.redis, maxlen=1000)
 
     async def test_only_the_leader_relays(self, resources: Resources, leader: Leader, relay: Relay) -> None:
         await resources.keeping.keep(await given_lease(resources), Batch([Item("1", 1)]))
@@ -59,7 +63,9 @@ class TestRelayToRedis:
         await relay.step()
         assert [row["position"] for row in await rows_of(resources, outbox)] == [1]
 
-    async def test_events_are_copied_in_order(self, resources: Resources, leader: Leader, relay: Relay) -> None:
+    async def test_events_are_copied_in_order(
+        self, resources: Resources, leader: Leader, relay: Relay, sink: RedisStreamSink
+    ) -> None:
         """Each event has an id by which readers can detect a repetition."""
         lease = await given_lease(resources)
         await resources.keeping.keep(lease, Batch([Item("b", {"text": "ж"}), Item("a", 2)]))
@@ -68,6 +74,7 @@ class TestRelayToRedis:
         resources.events.listen(EventsRelayed, told.append)
 
         assert await relay.step() is None
+        await deliver(resources, leader, sink)
 
         assert resources.redis is not None
         answer: Any = await resources.redis.xrange("crawler:events")
@@ -79,7 +86,7 @@ class TestRelayToRedis:
         assert [event.count for event in told] == [2]
 
     async def test_a_long_outbox_is_relayed_in_portions(
-        self, resources: Resources, leader: Leader, relay: Relay
+        self, resources: Resources, leader: Leader, relay: Relay, sink: RedisStreamSink
     ) -> None:
         """The relay asks to be called again at once while events remain."""
         await resources.keeping.keep(await given_lease(resources), Batch([Item(str(n), n) for n in range(501)]))
@@ -87,5 +94,6 @@ class TestRelayToRedis:
 
         assert await relay.step() == timedelta()
         assert await relay.step() is None
+        await deliver(resources, leader, sink)
         assert resources.redis is not None
         assert await resources.redis.xlen("crawler:events") == 501

@@ -279,6 +279,15 @@ REPAIRED = (
 SHARED = ("floodmark_executions_offered_total",)
 # By test_websub.py, with a real hub.
 REFUSED = ("floodmark_hints_refused_total",)
+# By delivering/test_sinks.py, with real receivers.
+DELIVERED = (
+    "floodmark_sink_events_total",
+    "floodmark_sink_failures_total",
+    "floodmark_sink_lag_events",
+    "floodmark_sink_lag_seconds",
+    "floodmark_sink_dead_letters",
+    "floodmark_sink_paused",
+)
 # By test_push.py, with a real gateway.
 PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -439,7 +448,9 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 
 def test_no_metric_is_without_a_cause() -> None:
     caused = [
-        name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, PUSHED) for name in names
+        name
+        for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, DELIVERED, PUSHED)
+        for name in names
     ]
     assert len(caused) == len(set(caused)), "each once"
     assert set(caused) == set(CATALOGUE)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import insert
 from telethon import TelegramClient
 
@@ -62,6 +63,7 @@ async def stock(url: str) -> None:
         opened = Breaker(state=BreakerState.OPEN, open_until=resources.clock.now(), trips=1, reason="refused")
         await Breakers(resources.database, resources.clock).change("telegram:reader1", lambda *_: opened)
         await _twins(operations, jobs, crew)
+        await _sinks(resources)
         await _posts(resources)
 
 
@@ -74,6 +76,19 @@ async def _twins(operations: LocalOperations, jobs: Jobs, crew: Crew) -> None:
         await Breakers(operations.resources.database, operations.resources.clock).change(
             f"breaker {name}", lambda *_: Breaker(state=BreakerState.HALF_OPEN, trips=1)
         )
+
+
+async def _sinks(resources: Resources) -> None:
+    """One that has failed, and three with dead letters, two of them twins."""
+    sinks, letters = resources.repositories.sinks, resources.repositories.sink_letters
+    first, *_ = await resources.repositories.events.after(0)
+    for name in ("lake", "sea", "lefty", "right"):
+        await sinks.register(name, "webhook", "news:*")
+        await sinks.start(name, 3, place="https://collector.example")
+    await sinks.fail("lake", "status 500", failures=1, rest=timedelta(hours=1))
+    for name in ("sea", "lefty", "right"):
+        for position in (1, 2, 3):
+            await letters.add(name, replace(first, position=position), "not wanted")
 
 
 async def _posts(resources: Resources) -> None:
@@ -188,6 +203,14 @@ def _leveled(text: str, moments: bool) -> str:
         ("items", "never"),
         ("events",),
         ("events", "--json", "--stream", "news", "--after", "2"),
+        ("sinks",),
+        ("sinks", "show", "lake"),
+        ("sinks", "dead-letters", "lake"),
+        ("sinks", "dead-letters", "sea"),
+        ("sinks", "dead-letters", "sea", "--json", "--limit", "2"),
+        ("sinks", "dead-letters", "sea", "--drop", "--dry-run"),
+        ("sinks", "replay", "lake", "--from", "2", "--dry-run"),
+        ("sinks", "replay", "lake", "--since", "1h", "--dry-run", "--json"),
         ("workers",),
         ("workers", "--json"),
         ("accounts", "ls"),
@@ -238,6 +261,15 @@ def test_everything_at_a_glance_is_the_same_from_afar(both: Callable[..., tuple[
         ("limits", "clear", "nobody", "--yes"),
         ("breakers", "reset", "nobody", "--yes"),
         ("dlq", "retry", "--group", "000000"),
+        ("sinks", "show", "nobody"),
+        ("sinks", "pause", "nobody"),
+        ("sinks", "test", "lake"),
+        ("sinks", "rm", "lake", "--yes"),
+        ("sinks", "replay", "lake", "--yes"),
+        ("sinks", "replay", "lake", "--from", "999", "--yes"),
+        ("sinks", "replay", "lake", "--from", "1"),
+        ("sinks", "dead-letters", "lake", "--retry"),
+        ("sinks", "dead-letters", "lake", "--retry", "--drop"),
         ("dlq", "drop", "--id", "zz", "--yes"),
         ("add", "pigeon", "x"),
         ("add", "python", "feeds:news", "--name", "news"),
@@ -269,6 +301,12 @@ def test_what_is_told_is_done_alike(both: Callable[..., tuple[Answer, Answer]]) 
         ("cancel", "@twin", "--yes"),
         ("limits", "clear", "limit @twin", "--yes", "--json"),
         ("breakers", "reset", "breaker @twin", "--yes"),
+        ("sinks", "pause", "@twin"),
+        ("sinks", "resume", "@twin", "--json"),
+        ("sinks", "replay", "@twin", "--from", "2", "--yes"),
+        ("sinks", "dead-letters", "@twin", "--retry", "--position", "1", "--position", "2"),
+        ("sinks", "dead-letters", "@twin"),
+        ("sinks", "dead-letters", "@twin", "--drop", "--yes"),
         ("rm", "@twin", "--yes"),
         ("history", "@twin", "--limit", "1"),
     ]

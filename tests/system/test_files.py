@@ -21,11 +21,12 @@ from floodmark.model.posts import Chat
 from floodmark.schemas import names, schema
 from floodmark.settings import Settings, keys
 from floodmark.sinks.atomic import Replacement, lock_folder
-from floodmark.sinks.delivery import Delivery
+from floodmark.sinks.delivery import ConfiguredSink, Delivery
 from floodmark.sinks.files import Artifacts, FilesSink, folder_of, path_of
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.tables import outbox
+from floodmark.testing.contracts.event_sink import delivery_store
 from floodmark.testing.factories import TTL, Opened, given_lease
 from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
@@ -68,8 +69,8 @@ async def leader(resources: Resources) -> Leader:
 
 
 def delivery(resources: Resources, artifacts: Artifacts, posts: Posts, leader: Leader) -> Delivery:
-    log, consumers = resources.repositories.events, resources.repositories.consumers
-    return Delivery("files", FilesSink(artifacts, posts), log, consumers, leader)
+    sink = ConfiguredSink(name="files", kind="files", sink=FilesSink(artifacts, posts))
+    return Delivery(sink, delivery_store(resources), leader, resources.events)
 
 
 @pytest.fixture
@@ -305,13 +306,14 @@ class TestContinuously:
         assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-02.json"}
 
     async def test_a_long_portion_is_done_in_bounded_steps(
-        self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
+        self, resources: Resources, artifacts: Artifacts, posts: Posts, project: Callable[[], Awaitable[int]]
     ) -> None:
         await project()
-        # One event a day, and back again: the files of a step are bounded, and none is forgotten.
+        # One event a day, and back again: the files of a portion are bounded, and none is forgotten.
         await keep(resources, [a_post(n, at=DAY + timedelta(days=n % 25)) for n in range(1, 51)])
+        await project()
 
-        assert await project() >= 2
+        assert await FilesSink(artifacts, posts).send(await resources.repositories.events.after(0, 100)) == 20
 
         assert len(files_in(artifacts.folder)) == 25
         for day in range(25):

@@ -9,12 +9,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, text
+from sqlalchemy import Connection, MetaData, bindparam, text
 
 from floodmark.errors import Unavailable
+from floodmark.model.clock import SystemClock
+from floodmark.sinks.repository import SinkRepository
 from floodmark.store import migrations
 from floodmark.store.migrate import current, migrate, newest, require_newest
 from floodmark.store.schema import load_metadata, postgres_metadata
+from floodmark.store.types import Json
 from system.stores import AnyDatabase
 
 _SQLITE_DUMP = """
@@ -133,6 +136,35 @@ async def test_up_down_to_nothing_and_up_again(empty_database: AnyDatabase) -> N
     assert await left_over(empty_database) == []
     assert await migrate(empty_database) == (None, newest())
     assert await dump(empty_database) == first
+
+
+@pytest.mark.spec("E2", "B7")
+async def test_positions_of_sinks_move_from_facts_to_consumers(empty_database: AnyDatabase) -> None:
+    """A sink goes on where it was, also one that was being filled; other facts stay."""
+    await migrate(empty_database, to="0012")
+    facts = {
+        "files.position": {"folder": "/data/posts", "position": 4812, "filling": None},
+        "ndjson.position": {"folder": "https://collector.example", "position": 7},
+        "copy.position": {"folder": "/copy", "position": 9, "filling": {"stream": "telegram:7", "day": "2026-06-01"}},
+        "freshness": {"at": "2026-06-01T12:00:00Z", "sources": []},
+    }
+    insertion = text("INSERT INTO facts (name, value) VALUES (:name, :value)").bindparams(
+        bindparam("value", type_=Json)
+    )
+    async with empty_database.writing() as connection:
+        await connection.execute(insertion, [{"name": name, "value": value} for name, value in facts.items()])
+    await migrate(empty_database)
+
+    repository = SinkRepository(empty_database, SystemClock())
+    stored = {name: await repository.load(name) for name in ("copy", "files", "ndjson")}
+    assert {name: one and (one.place, one.position, one.state, one.paused) for name, one in stored.items()} == {
+        "copy": ("/copy", 9, {"stream": "telegram:7", "day": "2026-06-01"}, False),
+        "files": ("/data/posts", 4812, None, False),
+        "ndjson": ("https://collector.example", 7, None, False),
+    }
+    assert [row.state for row in await repository.rows()] == ["removed"] * 3, "until a leader has them configured"
+    async with empty_database.reading() as connection:
+        assert list((await connection.execute(text("SELECT name FROM facts"))).scalars()) == ["freshness"]
 
 
 @pytest.mark.spec("E2", "G9")

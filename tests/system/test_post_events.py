@@ -15,6 +15,7 @@ from floodmark.schemas import names, schema
 from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
 from floodmark.store.events import EventLog
+from floodmark.testing.contracts.event_sink import deliver
 from floodmark.testing.factories import TTL, Opened
 from floodmark.wiring.resources import Resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep, validate
@@ -54,12 +55,12 @@ async def resources(opened: Opened) -> AsyncIterator[Resources]:
 
 
 async def relayed(resources: Resources) -> list[dict[str, str]]:
-    """What is in the Redis stream after one step of the leader's relay."""
+    """What is in the Redis stream after one step of the leader's relay, and the delivery."""
     leader = Leader(resources.leases, resources.events, name="leader", holder=resources.name, ttl=TTL)
     await leader.step()
     assert resources.redis is not None
-    sinks = {"redis": RedisStreamSink(resources.redis)}
-    await Relay(resources.keeping, leader, resources.events, resources.clock, sinks=sinks).step()
+    await Relay(resources.keeping, leader, resources.events, resources.clock).step()
+    await deliver(resources, leader, RedisStreamSink(resources.redis))
     answer: Any = await resources.redis.xrange("crawler:events")
     return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in answer]
 

@@ -57,6 +57,8 @@ READING = frozenset(
         "report cookies",
         "search",
         "show",
+        "sinks ls",
+        "sinks show",
         "stats",
         "tokens ls",
         "top",

@@ -51,3 +51,5 @@ class Services(Struct, frozen=True, kw_only=True):
     """The workers of the installation, and which of them is preferred for a key."""
     threads: Executor
     """Threads for code that blocks."""
+    instance: str | None = None
+    """The name that the setting SINKS gives to this sink; `section` has its `SINK_<NAME>_...`."""

@@ -9,7 +9,6 @@ as sent, so it is valid for one request only and not for another path with the s
     X-Floodmark-Delivery    optional: the id of this delivery; a repeated id fires nothing
 """
 
-import hashlib
 import hmac
 import re
 from collections.abc import Mapping
@@ -23,16 +22,12 @@ from msgspec.structs import replace
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.model.clock import Clock
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
+from floodmark.security.webhook_signatures import DELIVERY, OLD_SCHEME, SCHEME, SIGNATURE, TIMESTAMP, signature_of
 from floodmark.triggers.matching import LONGEST
 
 from .deliveries import Replayed, Taken
 from .intake import Arrival, BadParams, Intake
 from .triggers import Rule
-
-TIMESTAMP, SIGNATURE, DELIVERY = "x-floodmark-timestamp", "x-floodmark-signature", "x-floodmark-delivery"
-
-# The prefix names the signed content. The first scheme, `sha256=`, covered only the timestamp and the body.
-SCHEME, _OLD_SCHEME = "v2=", "sha256="
 
 _SECONDS = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 _HEX = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
@@ -139,19 +134,13 @@ class Verdict(Struct, frozen=True, kw_only=True):
     refusal: str | None = None
 
 
-def signature_of(secret: str, timestamp: str, body: bytes, *, address: str, method: str = "POST") -> str:
-    """Return the signature of a request in hexadecimal. `address` is its path with the query, as sent."""
-    signed = f"{timestamp}.{method} {address}\n".encode() + body
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-
-
 def judge(webhook: Webhook, secret: str, *, now: datetime, window: timedelta) -> Verdict:
     """Verify a webhook with a secret, in a time that does not depend on how much of a signature is right."""
     timestamp, given = webhook.headers.get(TIMESTAMP), webhook.headers.get(SIGNATURE)
     if timestamp is None or given is None:
         return Verdict(refusal="unsigned")
     signatures = _signatures(given)
-    if not signatures and _OLD_SCHEME in given:
+    if not signatures and OLD_SCHEME in given:
         return Verdict(refusal="old")
     if not _SECONDS.fullmatch(timestamp) or not signatures:
         return Verdict(refusal="malformed")

@@ -10,6 +10,7 @@ from .dead_letters import DeadLetterGroup
 from .execution import Hold, State, Statistics
 from .limits import BreakerRow, LimitRow
 from .search import IndexStatus
+from .sinks import SinkRow
 
 SchedulerStatus = Literal["ok", "stale", "down"]
 
@@ -78,7 +79,8 @@ class Health(Struct, frozen=True, kw_only=True):
     status: Annotated[
         Literal["ok", "degraded", "down"],
         Meta(
-            description="`degraded`: Redis is unavailable, and jobs still run; `down`: jobs do not run, because"
+            description="`degraded`: Redis is unavailable and jobs still run, or a sink has not got its events for"
+            " minutes; `down`: jobs do not run, because"
             " the database cannot be written, no scheduler ticks or there is no worker."
         ),
     ]
@@ -90,6 +92,7 @@ class Health(Struct, frozen=True, kw_only=True):
     scheduler: SchedulerHealth
     workers: list[WorkerInfo]
     search: Annotated[IndexStatus | None, Meta(description="The search index; null if the database does not answer.")]
+    sinks: Annotated[list[SinkRow], Meta(description="Where events are delivered, also paused ones.")] = []
     problems: Annotated[list[str], Meta(description="The problems, one sentence each.")]
 
 

@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from floodmark.errors import SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.outbound.client import Http, HttpAnswer, ResponseLimits
 from floodmark.outbound.guard import Guard
-from floodmark.security.masking import MASK, mask_text
+from floodmark.security.masking import mask_url
 
 from .port import NotSent
 
@@ -19,8 +19,6 @@ _TIMEOUT = timedelta(seconds=15)
 LIMITS = ResponseLimits(body_bytes=64 * 1024, unpacked_bytes=64 * 1024, total=_TIMEOUT, head=_TIMEOUT)
 _LONGEST_PAUSE = timedelta(hours=1)
 _SHOWN = 120
-# Shorter segments of a URL are words such as `api`: masking them would make errors unreadable.
-_SHORTEST_SECRET = 8
 
 
 class Poster:
@@ -41,9 +39,9 @@ class Poster:
         try:
             answer = await self._http.post(self.url, body=body, headers=headers, limits=LIMITS)
         except SourceError as error:
-            raise NotSent(_mask_url(self.url, str(error)), hint=_mask_url(self.url, error.hint)) from None
+            raise NotSent(mask_url(self.url, str(error)), hint=mask_url(self.url, error.hint)) from None
         if not 200 <= answer.status < 300:
-            text = _mask_url(self.url, " ".join(answer.body[:_SHOWN].decode("utf-8", "replace").split()))
+            text = mask_url(self.url, " ".join(answer.body[:_SHOWN].decode("utf-8", "replace").split()))
             what = f"{self.host} answered {answer.status}{f': {text}' if text else ''}"
             hint, is_gone = "compare the URL with the one that the receiver shows", answer.status == HTTPStatus.GONE
             raise NotSent(what, hint=hint, after=_retry_after(answer), is_gone=is_gone)
@@ -58,13 +56,3 @@ def _retry_after(answer: HttpAnswer) -> timedelta | None:
     if not re.fullmatch(r"\d{1,6}", text):
         return None
     return min(timedelta(seconds=int(text)), _LONGEST_PAUSE)
-
-
-def _mask_url(url: str, text: str) -> str:
-    """Mask the URL and its parts except the host."""
-    split = urlsplit(url)
-    pieces = [*split.path.split("/"), *(value for _, value in parse_qsl(split.query))]
-    secrets = [url, split.path.rstrip("/"), split.query, *(piece for piece in pieces if len(piece) >= _SHORTEST_SECRET)]
-    for secret in filter(None, secrets):
-        text = text.replace(secret, MASK)
-    return mask_text("".join(letter if letter.isprintable() else " " for letter in text))

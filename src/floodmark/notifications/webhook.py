@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from floodmark.extensions.services import Services
-from floodmark.inbound.webhooks import SCHEME, signature_of
+from floodmark.security.webhook_signatures import signed_headers
 
 from .port import Notification
 from .poster import Poster
@@ -35,7 +35,5 @@ class WebhookChannel:
             from yarl import URL  # noqa: PLC0415 - heavy; encodes the URL as the client sends it
 
             # Signed again for each attempt: a signature is valid for a few minutes only.
-            timestamp = f"{self._now():.3f}"
-            signature = signature_of(self._secret, timestamp, body, address=URL(self._poster.url).raw_path_qs)
-            headers |= {"X-Floodmark-Timestamp": timestamp, "X-Floodmark-Signature": f"{SCHEME}{signature}"}
+            headers |= signed_headers(self._secret, self._now(), body, address=URL(self._poster.url).raw_path_qs)
         await self._poster.post(body, headers)

@@ -201,6 +201,36 @@ class IndexBegun(InternalEvent, frozen=True, gc=False):
     reason: str
 
 
+class EventsDelivered(InternalEvent, frozen=True, gc=False):
+    """The receiver of a sink has accepted events."""
+
+    sink: str
+    count: int
+
+
+class SinkFailed(InternalEvent, frozen=True, gc=False):
+    """Events could not be delivered; they are sent again later."""
+
+    sink: str
+    error: str
+
+
+class SinkMeasured(InternalEvent, frozen=True, gc=False):
+    """How far a configured sink is behind."""
+
+    sink: str
+    lag_events: int
+    lag_seconds: float
+    dead_letters: int
+    is_paused: bool
+
+
+class SinksMeasured(InternalEvent, frozen=True, gc=False):
+    """The leader has measured the sinks."""
+
+    sinks: tuple[SinkMeasured, ...] = ()
+
+
 class StoreRetried(InternalEvent, frozen=True, gc=False):
     """A statement failed with a transient error and was retried."""
 

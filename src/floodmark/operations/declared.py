@@ -17,6 +17,7 @@ from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
 from .search import SearchOperations
+from .sinks import SinkOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
 from .tokens import TokenOperations
@@ -33,6 +34,7 @@ class Operations(
     ExportOperations,
     ConsumerOperations,
     ReaderOperations,
+    SinkOperations,
     ReportOperations,
     DeadLetterOperations,
     LimitOperations,

@@ -22,6 +22,8 @@ from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding, WorkerInfo
 from floodmark.model.search import IndexStatus
+from floodmark.rules.sinks import is_stuck
+from floodmark.sinks.repository import SinkRepository
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
@@ -31,7 +33,7 @@ from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
 
-from .health import search_status
+from .health import describe_stuck, search_status
 from .invariants import INVARIANTS, Invariant, Window, examples, window
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ class Doctor:
             await self._check_letters(),
             await self._check_paused(),
             await self._check_schedules(),
+            *await self._check_sinks(),
         ]
         found += await self._check_accounts()
         return found + await self._check_invariants()
@@ -256,6 +259,28 @@ class Doctor:
         text = f"{len(rows)} {have} an invalid schedule and will not run: {_names(rows)}"
         hint = f"correct it, for example: floodmark edit {rows[0].name} --every 15m"
         return Finding(code="schedules", ok=False, text=text, hint=hint)
+
+    async def _check_sinks(self) -> list[Finding]:
+        """Check that events reach the sinks; nothing if there are none."""
+        sinks = await SinkRepository(self._database, self._clock).rows()
+        used = [sink for sink in sinks if sink.state != "removed"]
+        if not used:
+            return []
+        stuck, paused = [sink for sink in used if is_stuck(sink)], [sink for sink in used if sink.state == "paused"]
+        if stuck:
+            text = "; ".join(describe_stuck(sink) for sink in stuck[:_SHOWN])
+            return [Finding(code="sinks", ok=False, text=text, hint=f"see: floodmark sinks show {stuck[0].name}")]
+        if paused:
+            named = _list([f"{sink.name} (events behind: {sink.lag_events:,})" for sink in paused])
+            text = f"{len(paused)} of {len(used)} sinks {'is' if len(paused) == 1 else 'are'} paused: {named}"
+            hint = f"deliver again: floodmark sinks resume {paused[0].name}"
+            return [Finding(code="sinks", ok=True, text=text, hint=hint)]
+        text = f"{len(used)} sink{' gets its' if len(used) == 1 else 's get their'} events"
+        letters = next((sink for sink in used if sink.dead_letters), None)
+        if letters is not None:
+            hint = f"see why: floodmark sinks dead-letters {letters.name}"
+            return [Finding(code="sinks", ok=True, text=f"{text}, but some were refused", hint=hint)]
+        return [Finding(code="sinks", ok=True, text=text)]
 
     async def _check_accounts(self) -> list[Finding]:
         rows = await self._rows(select(accounts.c.name, accounts.c.state, accounts.c.reason).order_by(accounts.c.name))

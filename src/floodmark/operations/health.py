@@ -2,27 +2,39 @@
 
 import math
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import asdict
 
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
+from floodmark.model.durations import format_duration
 from floodmark.model.fleet import SchedulerStatus, WorkerInfo
 from floodmark.model.search import IndexStatus
+from floodmark.model.sinks import SinkRow
+from floodmark.rules.sinks import is_stuck
 from floodmark.store.fleet import Tick
 from floodmark.wiring.resources import Resources
 
 # The intervals without a tick after which the scheduler is stale, and down.
 _STALE, _DOWN = 2, 5
+_UNKNOWN: dict[str, Any] = {
+    "redis": None,
+    "leader": None,
+    "workers": [],
+    "draining": False,
+    "sinks": [],
+    "search": None,
+}
 _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 
 
 async def health_of(resources: Resources) -> dict[str, Any]:
     """Return the `status` and a list of `problems`.
 
-    `degraded`: everything due is collected, but Redis is away and the database replaces it. `down`: something due is
+    `degraded`: everything due is collected, but Redis is away and the database replaces it, or a sink does not get its
+    events. `down`: something due is
     not collected, because the database does not answer or cannot be written, the last tick of the scheduler is too
     old, or no worker is alive.
     """
@@ -42,6 +54,8 @@ async def health_of(resources: Resources) -> dict[str, Any]:
         "no worker is alive; start one with: floodmark worker": not workers,
     }
     tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
+    sinks = await resources.repositories.sinks.rows()
+    tolerable |= {describe_stuck(sink): True for sink in sinks if is_stuck(sink)}
     return {
         "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
         "instance": resources.name,
@@ -58,12 +72,13 @@ async def health_details(resources: Resources) -> dict[str, Any]:
     """Return the health with every process of the fleet."""
     report = await health_of(resources)
     if "scheduler" not in report:
-        absent: dict[str, Any] = {"redis": None, "leader": None, "workers": [], "draining": False, "search": None}
-        return {**report, **absent, "scheduler": _scheduler()}
+        return {**report, **_UNKNOWN, "scheduler": _scheduler()}
     fleet = resources.repositories.fleet
     workers = [worker_shape(info, report["leader"]) for info in await fleet.workers()]
     search = await search_status(resources, is_followed=report["leader"] is not None)
-    return {**report, "draining": await fleet.is_draining(), "workers": workers, "search": search}
+    sinks = await resources.repositories.sinks.rows()
+    found = {"draining": await fleet.is_draining(), "workers": workers, "sinks": sinks, "search": search}
+    return {**report, **found}
 
 
 async def search_status(resources: Resources, *, is_followed: bool) -> IndexStatus:
@@ -90,6 +105,14 @@ def scheduler_status(tick: Tick | None, now: datetime) -> SchedulerStatus:
         return "down"
     late = (now - tick.at).total_seconds() / max(tick.interval, 0.001)
     return "ok" if late <= _STALE else "stale" if late <= _DOWN else "down"
+
+
+def describe_stuck(sink: SinkRow) -> str:
+    """Return a sentence about a sink whose events have been waiting for too long."""
+    waits = format_duration(timedelta(seconds=sink.lag_seconds))
+    what = "1 event" if sink.lag_events == 1 else f"{sink.lag_events:,} events, the oldest"
+    why = f": {sink.error}" if sink.error else ""
+    return f"the sink {sink.name} has not got {what} of {waits} ago{why}"
 
 
 def worker_shape(info: WorkerInfo, leader: str | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ POINTS = (
     "settle.committed",
     "settle.acked",
     "relay.published",
+    "deliver.sent",
     "wake.committed",
     "rescue.committed",
     "requeue.read",

@@ -1,6 +1,7 @@
 """The role of a process that schedules: it fires due jobs and maintains the installation."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -13,7 +14,14 @@ from floodmark.inbound.intake import build_intake
 from floodmark.inbound.redis_listeners import build_listeners
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.inbound.websub import STEP_EVERY, build_subscriber
-from floodmark.observability.events import DepthMeasured, EventsRelayed, SchedulerStarted
+from floodmark.model.sinks import SinkRow
+from floodmark.observability.events import (
+    DepthMeasured,
+    EventsRelayed,
+    SchedulerStarted,
+    SinkMeasured,
+    SinksMeasured,
+)
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
@@ -25,8 +33,9 @@ from floodmark.scheduler.requeuer import Requeuer, Waker
 from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.scheduler.state_metrics import StateMeasurer
-from floodmark.sinks.delivery import Delivery
-from floodmark.sinks.loading import is_relayed, open_sinks
+from floodmark.sinks.delivery import Delivery, DeliveryStore
+from floodmark.sinks.loading import open_sinks
+from floodmark.sinks.recent_events import RecentEvents
 from floodmark.sinks.relay import Relay
 from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources, call_policy
@@ -84,6 +93,7 @@ class SchedulerRole:
         self._measure_at = 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
         self._overview = OverviewReader(resources.database, resources.clock, resources.repositories)
+        self._sinks = resources.repositories.sinks
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -206,6 +216,7 @@ class SchedulerRole:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
             self._events.emit(await self._measuring.read_budgets())
+            self._events.emit(_measure_sinks(await self._sinks.rows()))
             await self._overview.measure()
 
 
@@ -221,25 +232,55 @@ def death_watch(resources: Resources) -> DeathWatch:
     )
 
 
+def _measure_sinks(rows: Sequence[SinkRow]) -> SinksMeasured:
+    """Return how far the configured sinks are behind."""
+    return SinksMeasured(
+        tuple(
+            SinkMeasured(row.name, row.lag_events, row.lag_seconds, row.dead_letters, row.state == "paused")
+            for row in rows
+            if row.state != "removed"
+        )
+    )
+
+
 def _event_services(resources: Resources, leader: Leader) -> list[Service]:
-    """Number the events for readers, deliver them to the sinks, and index them for searches."""
-    sinks = open_sinks(lambda name: services_for(resources, name))
-    log, consumers = resources.repositories.events, resources.repositories.consumers
+    """Number the events for readers, deliver them to each sink on its own, and index them for searches."""
+    repositories, recent = resources.repositories, RecentEvents()
+    store = DeliveryStore(
+        log=repositories.events, sinks=repositories.sinks, letters=repositories.sink_letters, recent=recent
+    )
+    retry = call_policy(resources.settings).retry
+    found = open_sinks(resources.settings, partial(services_for, resources))
+    deliveries = [Delivery(one, store, leader, resources.events, retry=retry) for one in found]
+    bells = [Bell() for _ in deliveries]
+
+    async def prepare() -> None:
+        for delivery in deliveries:
+            await delivery.prepare()
+        await repositories.sinks.keep_only([delivery.name for delivery in deliveries])
+
+    def notify() -> None:
+        for bell in bells:
+            bell.ring()
+
     relay = Relay(
         resources.keeping,
         leader,
         resources.events,
         resources.clock,
-        sinks={name: sink for name, sink in sinks.items() if is_relayed(sink)},
-        retry=call_policy(resources.settings).retry,
+        prepare=prepare,
+        recent=recent,
+        notify=notify,
         tracing=resources.tracing,
     )
-    deliveries = [Delivery(name, sink, log, consumers, leader) for name, sink in sinks.items() if not is_relayed(sink)]
     return [
         # The search index closes after the relay: it has then seen the last events.
         *_search_services(resources),
-        Service("relay", relay.step, _SOON, interrupt=relay.stop, close=relay.finish),
-        *(Service(one.name, one.step, _DELIVER, leader_only=True, close=one.close) for one in deliveries),
+        Service("relay", relay.step, _SOON, close=relay.finish),
+        *(
+            Service(f"sink:{one.name}", one.step, _DELIVER, bell, leader_only=True, interrupt=one.stop, close=one.close)
+            for one, bell in zip(deliveries, bells, strict=True)
+        ),
     ]
 
 

@@ -9,7 +9,7 @@ from floodmark.model.streams import StoredItem
 from floodmark.model.strict_json import read_stored_json
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import chunks, present, raw
-from floodmark.store.events import select_events
+from floodmark.store.events import EventLog
 from floodmark.store.repository import Repository
 from floodmark.store.rows import read_moment
 from floodmark.store.tables import item_revisions, items, outbox
@@ -54,9 +54,8 @@ class StoredItems(Repository):
 
     async def after(self, position: int, limit: int) -> list[NumberedItem]:
         """Return the items of the events after a position, in order."""
-        query = select_events().where(outbox.c.position > position).order_by(outbox.c.position).limit(limit)
-        async with self._database.reading() as connection:
-            return [_numbered(row) for row in await connection.execute(query)]
+        rows = await EventLog(self._database, self._clock).rows_after(position, limit)
+        return [_numbered(row) for row in rows]
 
     async def page(self, after: Place | None, limit: int) -> list[SearchableItem]:
         """Return the newest revisions of items in order of stream and key, after this one."""
@@ -150,7 +149,7 @@ def _searchable(row: Any) -> SearchableItem:
 
 
 def _numbered(row: Any) -> NumberedItem:
-    position, *item, data, deleted, _, _ = row
+    position, *item, data, deleted, _, _, _ = row
     return NumberedItem(position, _searchable((*item, deleted, data)))
 
 

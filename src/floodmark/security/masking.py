@@ -6,6 +6,7 @@ In case of doubt it masks.
 import re
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from floodmark.errors import InvalidInput
 
@@ -41,6 +42,8 @@ _TOKEN = re.compile(r"(fm_[0-9a-f]{16}_)[0-9a-f]{1,64}", re.ASCII)
 # A token of a Telegram bot; the number in front is its public id.
 _BOT_TOKEN = re.compile(r"(?<!\d)(\d{6,12}):[\w-]{30,64}", re.ASCII)
 _SPACES = re.compile(r"(\s+)")
+# Shorter segments of a URL are words such as `api`: masking them would make errors unreadable.
+_SHORTEST_PIECE = 8
 
 
 @lru_cache(maxsize=1024)
@@ -131,6 +134,16 @@ def mask_text(text: str) -> str:
         # Word by word: one expression over the whole text could be made to take quadratic time.
         text = "".join(_mask_word(word) for word in _SPACES.split(text))
     return text
+
+
+def mask_url(url: str, text: str) -> str:
+    """Mask a URL that is a secret, and its parts except the host; return printable text."""
+    split = urlsplit(url)
+    pieces = [*split.path.split("/"), *(value for _, value in parse_qsl(split.query))]
+    secrets = [url, split.path.rstrip("/"), split.query, *(piece for piece in pieces if len(piece) >= _SHORTEST_PIECE)]
+    for secret in filter(None, secrets):
+        text = text.replace(secret, MASK)
+    return mask_text("".join(letter if letter.isprintable() else " " for letter in text))
 
 
 def _may_hold_secret(lowered: str) -> bool:

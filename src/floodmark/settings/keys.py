@@ -19,6 +19,7 @@ from floodmark.model.durations import parse_every
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
 from floodmark.model.notification_kinds import KINDS, addresses_of, kinds_of, smtp_server
+from floodmark.model.sinks import parse_sinks
 
 from .showing import Allowed, format_value
 
@@ -133,6 +134,11 @@ Addresses = Annotated[
     Allowed("e-mail addresses, as in ada@example.com, ops@example.com"),
 ]
 KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
+SinkList = Annotated[
+    str,
+    BeforeValidator(_require_readable(parse_sinks)),
+    Allowed("names of sinks with their kinds, as in archive=webhook, lake=kafka"),
+]
 HostList = Annotated[
     str,
     BeforeValidator(_require_readable(allowed_hosts)),
@@ -292,6 +298,12 @@ class Settings(BaseModel):
     )
     events_stream_maxlen: Count = Field(
         default=100_000, description="Approximate maximum number of events in the Redis stream."
+    )
+
+    sinks: SinkList | None = Field(
+        default=None,
+        description="Sinks that get events, as name=kind, separated by commas. Each has settings of its own,"
+        " SINK_<NAME>_...: see docs/how-to/sinks.md.",
     )
 
     max_workers: Count = Field(default=5, description="Threads for collectors that are plain functions.")
@@ -577,10 +589,26 @@ class Settings(BaseModel):
         prefix = f"{extension}_".replace("-", "_").upper()
         return {key.removeprefix(prefix).lower(): text for key, text in self._foreign.items() if key.startswith(prefix)}
 
-    def with_origins(self, origins: Mapping[str, Origin], foreign: Mapping[str, str] | None = None) -> "Settings":
-        """Return the settings with the origin of each named field, and the values that `section` reads."""
+    def sink_section(self, sink: str) -> dict[str, str]:
+        """Return the settings of a sink: `SINK_ARCHIVE_URL` is `url` of `archive`, unless there is an `archive-url`."""
+        prefix, *others = (f"SINK_{name}_".replace("-", "_").upper() for name in (sink, *parse_sinks(self.sinks or "")))
+        longer = tuple(other for other in others if other.startswith(prefix) and other != prefix)
+        return {
+            key.removeprefix(prefix).lower(): text
+            for key, text in self._foreign.items()
+            if key.startswith(prefix) and not key.startswith(longer)
+        }
+
+    def with_origins(self, origins: Mapping[str, Origin]) -> "Settings":
+        """Return the settings with the origin of each named field."""
         copy = self.model_copy()
-        copy._origins, copy._foreign = dict(origins), dict(foreign or {})
+        copy._origins = dict(origins)
+        return copy
+
+    def with_foreign(self, values: Mapping[str, str]) -> "Settings":
+        """Return the settings with those of sinks and extensions, such as `SINK_ARCHIVE_URL` or `MASTODON_TOKEN`."""
+        copy = self.model_copy()
+        copy._foreign = dict(values)
         return copy
 
     def __repr_args__(self) -> Iterator[tuple[str, str]]:

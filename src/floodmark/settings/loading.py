@@ -28,11 +28,12 @@ def load(cli: Mapping[str, str], *, folder: Path, environ: Mapping[str, str]) ->
     gathered.take("environment", {key: environ[key] for key in keys() if key in environ})
     gathered.take(".env", {key: value for key, value in in_file.items() if key in known})
     tables = in_toml.pop("extensions", {})
+    sinks = _take_sinks(in_toml)
     gathered.take("floodmark.toml", in_toml)
     gathered.take("command line", cli)
     # Extensions of other packages read theirs from the same places; in floodmark.toml, `[extensions.mastodon]`.
     foreign = {key: text for key, text in {**environ, **in_file}.items() if key not in known}
-    return gathered.settings(foreign | _read_tables(tables))
+    return gathered.settings(foreign | _read_tables(tables) | sinks)
 
 
 def keys() -> list[str]:
@@ -79,7 +80,8 @@ class _Gathered:
         settings = self._validate()
         if settings is None or self._problems:
             raise InvalidInput("\n".join(self._problems), hint=" ".join([*self._hints, _HINT]))
-        return settings.with_origins({name: origin for name, (_, origin) in self._values.items()}, foreign)
+        origins = {name: origin for name, (_, origin) in self._values.items()}
+        return settings.with_origins(origins).with_foreign(foreign)
 
     def _validate(self) -> Settings | None:
         try:
@@ -164,6 +166,23 @@ def _read_tables(tables: object) -> dict[str, str]:
         f"{name}_{key}".replace("-", "_").upper(): _as_text(value)
         for name, table in tables.items()
         for key, value in table.items()
+    }
+
+
+def _take_sinks(toml: dict[str, object]) -> dict[str, str]:
+    """Replace `[sinks.archive] kind = "webhook"` by `SINKS`, and return the other keys as `SINK_ARCHIVE_...`."""
+    tables = toml.get("sinks")
+    if not isinstance(tables, dict):
+        return {}
+    hint = 'write a table for each sink: [sinks.NAME] with kind = "webhook"'
+    if not all(isinstance(table, dict) and isinstance(table.get("kind"), str) for table in tables.values()):
+        raise InvalidInput("sinks (from floodmark.toml) is not a table of sinks with a kind each", hint=hint)
+    toml["sinks"] = ", ".join(f"{name}={table['kind']}" for name, table in tables.items())
+    return {
+        f"SINK_{name}_{key}".replace("-", "_").upper(): _as_text(value)
+        for name, table in tables.items()
+        for key, value in table.items()
+        if key != "kind"
     }
 
 

@@ -22,6 +22,8 @@ from floodmark.sources.telegram.stored_posts import ChatDay, ChatNames, PostRead
 from floodmark.store.port import Event
 
 from .atomic import Replacement, lock_folder
+from .options import SinkOptions
+from .port import SinkTraits
 
 # Files written by one step: limited, because a stopping process waits for it.
 _FILES_AT_ONCE = 20
@@ -103,16 +105,23 @@ def _message(chat: Chat, post: StoredPost) -> bytes:
 
 
 def open_files(services: Services) -> "FilesSink | None":
-    """Make the sink if ARTIFACTS_DIR is set."""
-    settings = services.settings
-    if settings.artifacts_dir is None:
+    """Make the sink: that of ARTIFACTS_DIR, or one that SINKS names."""
+    settings, folder = services.settings, services.settings.artifacts_dir
+    if services.instance is not None:
+        options = SinkOptions(services.instance, services.section)
+        folder = Path(options.require("folder", "/data/posts"))
+        options.finish()
+    if folder is None:
         return None
     posts = Posts(services.database)
-    return FilesSink(Artifacts(posts, settings.artifacts_dir, schema_version=settings.schema_version), posts)
+    return FilesSink(Artifacts(posts, folder, schema_version=settings.schema_version), posts)
 
 
 class FilesSink:
     """Keeps a folder of artifacts up to date. A new folder is first filled with all stored days."""
+
+    # A large file must not be written all the time.
+    traits = SinkTraits(rest=4)
 
     def __init__(self, artifacts: Artifacts, posts: PostReader) -> None:
         self._artifacts, self._posts = artifacts, posts

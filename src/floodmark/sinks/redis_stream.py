@@ -1,4 +1,4 @@
-"""Copies events to a Redis stream.
+"""Copies events to Redis streams.
 
 `<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, type, kind, stream, key, data, ...,
                    and traceparent if the event was traced
@@ -6,7 +6,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -15,6 +15,9 @@ from floodmark.errors import Transient
 from floodmark.extensions.services import Services
 from floodmark.store.port import Event, Unsent
 
+from .options import SinkOptions, missing_option
+from .port import SinkTraits
+
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
@@ -22,25 +25,47 @@ _encoder = msgspec.json.Encoder()
 
 
 def open_stream(services: Services) -> "RedisStreamSink | None":
-    """Make the sink if Redis is configured."""
+    """Make the sink: that of REDIS_URL, or one that SINKS names."""
+    settings, most = services.settings, services.settings.events_stream_maxlen
+    usual = f"{settings.scheduler_queue_prefix}:events"
+    if services.instance is None:
+        return None if services.redis is None else RedisStreamSink(services.redis, usual, maxlen=most)
+    options = SinkOptions(services.instance, services.section)
+    url, stream, maxlen = options.text("url"), options.text("stream") or usual, options.count("maxlen", most)
+    options.finish()
+    if url is not None:
+        return RedisStreamSink(_connect(services, options, url), stream, maxlen=maxlen, owns=True)
     if services.redis is None:
-        return None
-    settings = services.settings
-    return RedisStreamSink(services.redis, prefix=settings.scheduler_queue_prefix, maxlen=settings.events_stream_maxlen)
+        raise missing_option(services.instance, "url", "redis://redis.example:6379/0")
+    return RedisStreamSink(services.redis, stream, maxlen=maxlen)
+
+
+def _connect(services: Services, options: SinkOptions, url: str) -> "Redis":
+    from floodmark.coordination.redis_connection import open_redis  # noqa: PLC0415 - see `redis_errors`
+
+    try:
+        return open_redis(url, max_connections=2, step=services.settings.step_timeout)
+    except ValueError:
+        raise options.wrong("url", "a URL that begins with redis://, rediss:// or unix://") from None
 
 
 class RedisStreamSink:
-    """Appends events to the stream, all of one `send` in one step.
+    """Appends events to the stream, all of one `send` in one step. The stream keeps their `position`."""
 
-    It stores no position of its own: it is called in the transaction that takes events from the outbox, so the outbox
-    holds what is still to send, and after a crash the same events are sent again. The stream keeps their `position`.
-    """
+    traits = SinkTraits(starts="newest", restarts_elsewhere=False)
 
-    is_relayed = True
-
-    def __init__(self, redis: "Redis", *, prefix: str = "crawler", maxlen: int = 100_000) -> None:
-        self.place, self._maxlen = f"{prefix}:events", maxlen
+    def __init__(
+        self, redis: "Redis", stream: str = "crawler:events", *, maxlen: int = 100_000, owns: bool = False
+    ) -> None:
+        self.place, self._maxlen, self._redis, self._owns = stream, maxlen, redis, owns
         self._publish = Script(redis, __package__, "publish")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._owns:
+            await self._redis.aclose()
 
     async def send(self, events: Sequence[Event]) -> None:
         """Append the events; `Transient` while Redis cannot be reached."""
@@ -51,6 +76,10 @@ class RedisStreamSink:
             await self._publish([self.place], [self._maxlen, *map(_fields, events)])
         except (NotReached, NotInTime) as error:
             raise Transient(f"Redis cannot be reached: {error}") from error
+
+    async def send_test(self, event: Event) -> None:
+        """Append a test event."""
+        await self.send([event])
 
 
 def _fields(event: Event) -> bytes:

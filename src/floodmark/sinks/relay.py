@@ -1,31 +1,29 @@
-"""Takes events from the outbox: numbers them in order for readers of the store, and sends them to relayed sinks.
+"""Numbers the events of the outbox in order: then readers of the store and the sinks can see them."""
 
-At least once: after a crash between sending and committing, events are sent again with the same `event_id`.
-"""
-
-import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
 
 from floodmark.coordination.leader import Leader
-from floodmark.errors import Transient
 from floodmark.model.clock import Clock
 from floodmark.observability.events import Events, EventsRelayed
 from floodmark.observability.tracing import Tracing
-from floodmark.outbound.retrying import Retrying, RetryPolicy
 from floodmark.process.failpoints import failpoint
 from floodmark.store.port import Keeping, Unsent
 
-from .port import EventSink
+from .recent_events import RecentEvents
 
 _AT_ONCE = 500
 
 
 class Relay:
-    """Sends the events of the outbox in order. Only the leader relays."""
+    """Numbers events. Only the leader relays.
+
+    prepare   called before the first events that this leader numbers
+    recent    gets the events after they are committed
+    notify    called when there are new events
+    """
 
     def __init__(
         self,
@@ -34,69 +32,48 @@ class Relay:
         events: Events,
         clock: Clock,
         *,
-        sinks: Mapping[str, EventSink] | None = None,
-        retry: RetryPolicy | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+        recent: RecentEvents | None = None,
+        notify: Callable[[], None] | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._keeping, self._leader, self._events, self._clock = keeping, leader, events, clock
-        self._sinks, self._names = tuple((sinks or {}).values()), ", ".join(sinks or {})
-        self._stopping, self._tracing, self._has_failed = asyncio.Event(), tracing, False
-        self._retrying = Retrying(retry or RetryPolicy(), events, sleep=self._pause, passing=(Transient,))
-
-    def stop(self) -> None:
-        """Stop retrying: the next leader sends the rest of the outbox."""
-        self._stopping.set()
+        self._prepare, self._recent, self._notify, self._tracing = prepare, recent, notify, tracing
+        self._is_prepared = False
 
     async def finish(self) -> None:
-        """Send what was stored since the last step, when the process stops. After a failure the next leader does it."""
-        if self._leader.is_leader and not self._has_failed:
-            while await self._relay_batch() is not None:
-                pass
+        """Number the events that were stored since the last step, when the process stops."""
+        while await self.step() is not None:
+            pass
 
     async def step(self) -> timedelta | None:
-        """Send one batch. While a sink cannot be reached, the whole batch is tried again.
-
-        No lock is held between the attempts, and each attempt numbers the events in the same order.
-        """
+        """Number one batch; return zero if there may be more."""
         if not self._leader.is_leader:
+            self._is_prepared = False
             return None
-        self._has_failed = True
-        pause = await self._retrying.call(self._send_batch, target=self._names, method="publish")
-        self._has_failed = False
-        return pause
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-
-    async def _send_batch(self) -> timedelta | None:
-        if self._stopping.is_set() or not self._leader.is_leader:
-            return None
-        return await self._relay_batch()
-
-    async def _relay_batch(self) -> timedelta | None:
-        lag = 0.0
+        if self._prepare is not None and not self._is_prepared:
+            await self._prepare()
+            self._is_prepared = True
+        numbered: Sequence[Unsent] = ()
 
         async def publish(events: Sequence[Unsent]) -> None:
-            nonlocal lag
-            lag = (self._clock.now() - events[0].collected_at).total_seconds()
-            await self._send(events)
+            nonlocal numbered
+            numbered = self._trace(events)
             failpoint("relay.published")
 
-        sent = await self._keeping.relay(publish, limit=_AT_ONCE)
-        if sent:
-            self._events.emit(EventsRelayed(sent, lag))
-        return timedelta() if sent == _AT_ONCE else None
+        count = await self._keeping.relay(publish, limit=_AT_ONCE)
+        if count:
+            self._events.emit(EventsRelayed(count, (self._clock.now() - numbered[0].collected_at).total_seconds()))
+            # Only now: before the commit, the positions could still be given to other events.
+            if self._recent is not None:
+                self._recent.add(numbered)
+            if self._notify is not None:
+                self._notify()
+        return timedelta() if count == _AT_ONCE else None
 
-    async def _send(self, events: Sequence[Unsent]) -> None:
+    def _trace(self, events: Sequence[Unsent]) -> Sequence[Unsent]:
+        """Return the events with the spans of the relay as the parents of whatever receives them."""
         if self._tracing is None:
-            return await self._send_all(events)
-        # The span of the relay becomes the parent of each traced event.
+            return events
         with self._tracing.relay([event.traceparent for event in events]) as spans:
-            traced = [replace(event, traceparent=spans.get(event.traceparent, event.traceparent)) for event in events]
-            return await self._send_all(traced)
-
-    async def _send_all(self, events: Sequence[Unsent]) -> None:
-        for sink in self._sinks:
-            await sink.send(events)
+            return [replace(event, traceparent=spans.get(event.traceparent, event.traceparent)) for event in events]

@@ -4,55 +4,42 @@ A reader stores the position of the last event it has processed and asks for lat
 commits, so a reader misses no event. Events are pruned after a while, items are not.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Table, and_, case, func, or_, select
+from sqlalchemy import Select, Table, and_, func, or_, select
 
 from floodmark.errors import NotFound
 from floodmark.model.streams import ItemHistory, StoredItem
 
 from .async_engine import AsyncConnection
-from .dialects import raw
-from .outbox_rows import event_from_row
-from .port import Event
+from .outbox_rows import event_from_row, unsent_from_row
+from .planned import Planned, fetch_planned, plan, plan_events
+from .port import Event, Unsent
 from .repository import Repository, bound_limit
+from .rows import read_moment
 from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000
 
-
-def select_events() -> Select[Any]:
-    """Return the query of all numbered events, with the columns that `event_from_row` expects."""
-    same = and_(items.c.stream == outbox.c.stream, items.c.key == outbox.c.key)
-    before = and_(
-        item_revisions.c.stream == outbox.c.stream,
-        item_revisions.c.key == outbox.c.key,
-        item_revisions.c.revision == outbox.c.revision,
-    )
-    # By the existence of the revision, not of the value: an older revision may have no `occurred_at`.
-    is_newest = item_revisions.c.key.is_(None)
-    occurred_at, collected_at, data, deleted = (
-        case((is_newest, items.c[name]), else_=item_revisions.c[name])
-        for name in ("occurred_at", "collected_at", "data", "deleted")
-    )
-    return (
-        select(
-            outbox.c.position,
-            outbox.c.stream,
-            outbox.c.key,
-            outbox.c.revision,
-            occurred_at,
-            collected_at,
-            raw(data),
-            deleted,
-            items.c.tenant_id,
-            items.c.user_id,
-        )
-        .join(items, same)
-        .outerjoin(item_revisions, before)
-        .where(outbox.c.position.is_not(None))
-    )
+# Positions have no gaps, so a range of positions is a number of events.
+_RANGE = "SELECT * FROM outbox WHERE position IS NOT NULL AND position > ?1 AND position <= ?2"
+_EVENTS, _EVENTS_OF_STREAM = plan_events(_RANGE), plan_events(f"{_RANGE} AND stream = ?3")
+# Positions that are looked through at once for events of one stream.
+_AT_ONCE = 5000
+# Two queries: SQLite finds one end of an index at once, but reads all of it if asked for both ends together.
+BOUNDS = """
+       COALESCE((SELECT position FROM outbox WHERE position IS NOT NULL ORDER BY position LIMIT 1), 0),
+       COALESCE((SELECT position FROM outbox WHERE position IS NOT NULL ORDER BY position DESC LIMIT 1), 0)"""
+_BOUNDS = plan(f"SELECT {BOUNDS}")
+_NEXT = plan("""
+SELECT position, created_at, sent_at FROM outbox
+ WHERE position IS NOT NULL AND position > ?1 ORDER BY position LIMIT 1
+""")
+_NEWEST_SENT = plan("""
+SELECT position FROM outbox WHERE position IS NOT NULL AND sent_at IS NOT NULL ORDER BY position DESC LIMIT 1
+""")
 
 
 def _select(table: Table) -> Select[Any]:
@@ -64,19 +51,65 @@ class EventLog(Repository):
 
     async def after(self, position: int, limit: int = 100, stream: str | None = None) -> list[Event]:
         """Return events after a position, in order; of one stream or of all."""
-        query = select_events().where(outbox.c.position > position)
-        if stream is not None:
-            query = query.where(outbox.c.stream == stream)
-        async with self._database.reading() as connection:
-            rows = await connection.execute(query.order_by(outbox.c.position).limit(bound_limit(limit, MOST_SHOWN)))
-            return [event_from_row(row) for row in rows]
+        most = bound_limit(limit, MOST_SHOWN)
+        rows = await (self.rows_after(position, most) if stream is None else self._read_stream(position, most, stream))
+        return [event_from_row(row[:-1]) for row in rows]
+
+    async def to_send(self, position: int, limit: int) -> list[Unsent]:
+        """Return events after a position with their traces, for sinks."""
+        return [unsent_from_row(row) for row in await self.rows_after(position, bound_limit(limit, MOST_SHOWN))]
+
+    async def rows_after(self, position: int, most: int) -> Sequence[Sequence[Any]]:
+        """Return events after a position as rows, with the columns of `unsent_from_row`."""
+        rows = await self._fetch(_EVENTS, position, position + most)
+        if not rows and (found := await self._fetch(_NEXT, position)):
+            # The events after the position were deleted.
+            first = found[0][0]
+            rows = await self._fetch(_EVENTS, first - 1, first - 1 + most)
+        return rows
+
+    async def _read_stream(self, position: int, most: int, stream: str) -> Sequence[Sequence[Any]]:
+        oldest, newest = await self.bounds()
+        rows, begin = list[Sequence[Any]](), max(position, oldest - 1)
+        while len(rows) < most and begin < newest:
+            rows += await self._fetch(_EVENTS_OF_STREAM, begin, begin + _AT_ONCE, stream)
+            begin += _AT_ONCE
+        return rows[:most]
 
     async def bounds(self) -> tuple[int, int]:
         """Return the positions of the oldest and the newest stored event; 0 and 0 if there is none."""
-        query = select(func.min(outbox.c.position), func.max(outbox.c.position)).where(outbox.c.position.is_not(None))
-        async with self._database.reading() as connection:
-            oldest, newest = (await connection.execute(query)).one()
-        return oldest or 0, newest or 0
+        [(oldest, newest)] = await self._fetch(_BOUNDS)
+        return oldest, newest
+
+    async def newest_sent(self) -> int:
+        """Return the position of the newest event that was marked as sent, 0 if there is none."""
+        rows = await self._fetch(_NEWEST_SENT)
+        return int(rows[0][0]) if rows else 0
+
+    async def waits_since(self, position: int) -> datetime | None:
+        """Return when the first event after a position was stored; None if there is none."""
+        rows = await self._fetch(_NEXT, position)
+        return read_moment(rows[0][1]) if rows else None
+
+    async def position_before(self, moment: datetime) -> int:
+        """Return the position after which all events were numbered at this time or later.
+
+        Events are numbered in the order of their positions, so a binary search finds it without an index.
+        """
+        oldest, newest = await self.bounds()
+        low, high = max(oldest, 1), newest + 1
+        while low < high:
+            middle = (low + high) // 2
+            numbered_at = read_moment((await self._fetch(_NEXT, middle - 1))[0][2])
+            # One that is about to be marked as sent was numbered just now.
+            if numbered_at is not None and numbered_at < moment:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    async def _fetch(self, planned: Planned, *arguments: Any) -> Sequence[Sequence[Any]]:
+        return await fetch_planned(self._database, planned, *arguments)
 
     async def last_position(self) -> int:
         """Return the position of the newest event, 0 if there is none."""

@@ -8,6 +8,8 @@ from msgspec import Struct
 from floodmark.model.clock import Clock
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
+from floodmark.sinks.letters import SinkLetters
+from floodmark.sinks.repository import SinkRepository
 from floodmark.store.audit import AuditLog
 from floodmark.store.budgets import Budgets
 from floodmark.store.consumers import Consumers
@@ -37,6 +39,8 @@ class Repositories(Struct, frozen=True, kw_only=True):
     consumers: Consumers
     days: StreamDays
     minutes: Minutes
+    sinks: SinkRepository
+    sink_letters: SinkLetters
     fleet: FleetRepository
     audit: AuditLog
     limits: Limits
@@ -59,6 +63,8 @@ class Repositories(Struct, frozen=True, kw_only=True):
             consumers=consumers,
             days=StreamDays(database, clock, events, consumers),
             minutes=Minutes(database, clock),
+            sinks=SinkRepository(database, clock),
+            sink_letters=SinkLetters(database, clock),
             fleet=FleetRepository(database, clock),
             audit=AuditLog(database, clock),
             limits=Limits(database, clock),

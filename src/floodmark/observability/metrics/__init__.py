@@ -20,12 +20,22 @@ from .channels import ChannelMetrics
 from .deliveries import PUSHES, DeliveryMetrics
 from .families import MetricMaker, to_ages
 from .scheduling import SchedulingMetrics
+from .sinks import SinkMetrics
 from .state import StateMetrics
 from .web import WebMetrics
 
 # To the library a counter is called without its `_total`.
 _OWN = frozenset(name.removesuffix("_total") for name in PUSHES)
-_PARTS = (SchedulingMetrics, BudgetMetrics, StateMetrics, ChannelMetrics, CallMetrics, WebMetrics, DeliveryMetrics)
+_PARTS = (
+    SchedulingMetrics,
+    BudgetMetrics,
+    StateMetrics,
+    SinkMetrics,
+    ChannelMetrics,
+    CallMetrics,
+    WebMetrics,
+    DeliveryMetrics,
+)
 
 
 class Metrics:

@@ -1,4 +1,4 @@
-"""The relay while Redis is away: it tries again, loses nothing, keeps the order, and lets go when told to stop."""
+"""Delivery to Redis while it is away: it is tried again, loses nothing, keeps the order, and stops when told to."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -14,8 +14,10 @@ from floodmark.model.batch import Batch, Item
 from floodmark.observability.events import CallRetried
 from floodmark.outbound.retrying import RetryPolicy
 from floodmark.settings import Settings
+from floodmark.sinks.delivery import ConfiguredSink, Delivery
 from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
+from floodmark.testing.contracts.event_sink import delivery_store
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import TTL, given_lease
 from floodmark.wiring.resources import Resources, open_resources
@@ -40,11 +42,11 @@ class Leading:
             resources.leases, resources.events, name="leader", holder=resources.name, ttl=timedelta(minutes=5)
         )
 
-    def relay(self, retry: RetryPolicy) -> Relay:
+    def delivery(self, retry: RetryPolicy) -> Delivery:
         resources = self.resources
         assert resources.redis is not None
-        sinks = {"redis": RedisStreamSink(resources.redis)}
-        return Relay(resources.keeping, self.leader, resources.events, resources.clock, sinks=sinks, retry=retry)
+        sink = ConfiguredSink(name="redis", kind="redis", sink=RedisStreamSink(resources.redis))
+        return Delivery(sink, delivery_store(resources), self.leader, resources.events, retry=retry)
 
     async def keys(self) -> list[str]:
         assert self.resources.redis is not None
@@ -62,6 +64,8 @@ async def leading(migrated_url: str, own: Valkey) -> AsyncIterator[Leading]:
         await resources.keeping.keep(
             await given_lease(resources, ttl=4 * TTL), Batch([Item(str(n), n) for n in range(5)])
         )
+        await leading.delivery(QUICK).prepare()
+        await Relay(resources.keeping, leading.leader, resources.events, resources.clock).step()
         own.kill()
         yield leading
         own.revive()
@@ -69,7 +73,7 @@ async def leading(migrated_url: str, own: Valkey) -> AsyncIterator[Leading]:
 
 @pytest.mark.spec("F1", "G4")
 async def test_events_leave_in_order_once_redis_is_back(leading: Leading, own: Valkey) -> None:
-    step = asyncio.create_task(leading.relay(QUICK).step())
+    step = asyncio.create_task(leading.delivery(QUICK).step())
     await eventually(lambda: len(leading.told) >= 2)
     own.start_again()
     await step
@@ -81,22 +85,26 @@ async def test_events_leave_in_order_once_redis_is_back(leading: Leading, own: V
 @pytest.mark.spec("F1")
 async def test_after_the_last_attempt_the_step_fails_and_the_events_stay(leading: Leading, own: Valkey) -> None:
     with pytest.raises(Transient):
-        await leading.relay(RetryPolicy(attempts=2, base=timedelta(milliseconds=1))).step()
+        await leading.delivery(RetryPolicy(attempts=2, base=timedelta(milliseconds=1))).step()
     assert len(leading.told) == 1
+    [shown] = await leading.resources.repositories.sinks.rows()
+    assert (shown.state, shown.lag_events, shown.retry_at is not None) == ("failing", 5, True)
+    assert "Redis cannot be reached" in (shown.error or "")
     own.start_again()
-    await leading.relay(QUICK).step()
+    await leading.resources.repositories.sinks.pause("redis", paused=False)
+    await leading.delivery(QUICK).step()
     assert len(await leading.keys()) == 5
 
 
 @pytest.mark.spec("G7")
-async def test_a_relay_that_waits_to_try_again_does_not_hold_up_who_leaves(leading: Leading, own: Valkey) -> None:
+async def test_a_delivery_that_waits_to_try_again_does_not_hold_up_who_leaves(leading: Leading, own: Valkey) -> None:
     an_hour = timedelta(hours=1)
-    relay = leading.relay(RetryPolicy(elapsed=100 * an_hour, base=an_hour, longest=an_hour))
-    step = asyncio.create_task(relay.step())
+    delivery = leading.delivery(RetryPolicy(elapsed=100 * an_hour, base=an_hour, longest=an_hour))
+    step = asyncio.create_task(delivery.step())
     await eventually(lambda: leading.told)
-    relay.stop()
+    delivery.stop()
     assert await step is None
     own.start_again()
     assert await leading.keys() == []
-    await leading.relay(QUICK).step()
+    await leading.delivery(QUICK).step()
     assert len(await leading.keys()) == 5
