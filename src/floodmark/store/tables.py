@@ -318,6 +318,8 @@ outbox = Table(
     Column("position", BigInteger),
     Column("sent_at", UtcTime),
     Column("traceparent", Text),
+    # Whether the item is older than the run that found it: see `rules.backfill`.
+    Column("existed", Text),
     sqlite_autoincrement=True,
 )
 partial_index("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
