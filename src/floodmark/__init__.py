@@ -21,6 +21,7 @@ Ports and adapters:
 
     observability/  events, logs, metrics, traces
     store/          the database: tables of the core, migrations, one repository per table, PostgreSQL and SQLite
+    search/         full-text search: tokens, the query language, an index on SQLite and on PostgreSQL
     coordination/   leases, signals, leadership, services and their runner, connections to Redis
     outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries
     extensions/     what sources, sinks and notification channels get from the process they run in
