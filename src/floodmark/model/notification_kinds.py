@@ -8,6 +8,7 @@ Kind = Literal["dead_letter", "account_lost", "stale_source"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _ADDRESS = re.compile(r"[^\s@,<>()\"]{1,64}@[^\s@,<>()\"]{1,253}")
+_BOT_TOKEN = re.compile(r"(\d{1,20}):[\w-]{10,100}", re.ASCII)
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:
@@ -28,6 +29,14 @@ def addresses_of(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError("there is no address")
     return tuple(words)
+
+
+def bot_id(token: str) -> int:
+    """Return the id of a Telegram bot from its token; the ValueError does not contain the token."""
+    found = _BOT_TOKEN.fullmatch(token)
+    if found is None:
+        raise ValueError("it is not a token of a bot, such as 123456:ABC-DEF")
+    return int(found[1])
 
 
 def smtp_server(url: str) -> tuple[str, int | None]:
