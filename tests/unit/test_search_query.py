@@ -135,5 +135,5 @@ def _require_answerable(node: Node) -> None:
     ],
 )
 def test_a_query_matches_an_item_without_an_index(query: str, is_match: bool) -> None:
-    runs = [tokenize("Fire in the harbour"), ["title:big", "title:fire"], tokenize("東京")]
+    runs = [tokenize("Fire in the harbour"), [":title:big", ":title:fire"], tokenize("東京")]
     assert matches(parse_query(query), runs) is is_match

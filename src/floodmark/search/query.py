@@ -62,8 +62,8 @@ Node = Term | AllOf | AnyOf | Not
 
 
 def field_token(field: str, token: str) -> str:
-    """Return the form in which a token of a field is indexed. Tokens of texts have no colon."""
-    return f"{field}:{token}"
+    """Return the form in which a token of a field is indexed. No token of a text begins with a colon."""
+    return f":{field}:{token}"
 
 
 def parse_query(text: str) -> Node:
