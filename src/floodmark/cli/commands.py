@@ -49,6 +49,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "events": "streams:events",
         "watermark": "streams:watermark",
         "report": "reports:report",
+        "watch": "watch:watch",
         "export": "files:export",
         "fetch": "files:fetch",
     },

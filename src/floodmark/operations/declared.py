@@ -14,6 +14,7 @@ from .streams import StreamOperations
 from .sync import SyncOperations
 from .tokens import TokenOperations
 from .triggers import TriggerOperations
+from .watches import WatchOperations
 
 
 class Operations(
@@ -26,6 +27,7 @@ class Operations(
     BudgetOperations,
     FreshnessOperations,
     TriggerOperations,
+    WatchOperations,
     FleetOperations,
     AccountOperations,
     InstallationOperations,

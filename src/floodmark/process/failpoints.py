@@ -41,6 +41,9 @@ POINTS = (
 OPERATION_POINT = "operation.changed"
 # Between sending a notification and recording that it was sent.
 NOTIFY_POINT = "notify.sent"
+# Between evaluating watches and storing their matches, after that, between making a message and sending it, and
+# between sending it and recording that it was sent.
+WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed", "watch.sent")
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 
@@ -69,7 +72,7 @@ _hits: Counter[str] = Counter()
 
 def arm(text: str) -> None:
     """Set the actions of fail-points and replace earlier ones. Counting starts again."""
-    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT)
+    armed, known = {}, (*POINTS, OPERATION_POINT, NOTIFY_POINT, *WATCH_POINTS)
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _ARMED.fullmatch(word)
         if found is None or found["point"] not in known:

@@ -61,6 +61,10 @@ class NotificationTimes(Struct, frozen=True, kw_only=True):
         due = matched_at
         if self.digest is not None:
             due = _end_of_period(self.digest, self.zone).after(due) or due
+        return self.not_before(due, sent_at)
+
+    def not_before(self, due: datetime, sent_at: datetime | None = None) -> datetime:
+        """Return the first time from `due` on that is after the cooldown and not in quiet hours."""
         if sent_at is not None:
             due = max(due, sent_at + self.cooldown)
         if self.quiet is not None:

@@ -263,6 +263,7 @@ watermarks = Table(
     Column("last_checked_at", UtcTime),
     # The stream of the items, if it has another name: one channel may be collected under several names.
     Column("items_stream", Text),
+    partial_index("ix_watermarks_items_stream", "items_stream IS NOT NULL", "items_stream"),
     sqlite_with_rowid=False,
 )
 

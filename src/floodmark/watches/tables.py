@@ -55,8 +55,9 @@ watches = Table(
     Column("cooldown_seconds", Float),
     Column("max_age_seconds", Float),
     Column("paused", Boolean, nullable=False, server_default=false()),
-    # Events up to this position are not looked at: it was added, or resumed, later.
+    # Events up to this position, and sources gone before this time, are not looked at: it was added or resumed later.
     Column("after_position", BigInteger, nullable=False, server_default="0"),
+    Column("active_at", UtcTime, nullable=False, server_default=now_text()),
     # The number of its last change, among the changes of all watches.
     Column("generation", BigInteger, nullable=False),
     Column("version", Integer, nullable=False, server_default="1"),
@@ -100,6 +101,8 @@ watch_matches = Table(
     Index("ix_watch_matches_created_at", "created_at"),
     sqlite_autoincrement=True,
 )
+# Matches that count for a threshold.
+partial_index("ix_watch_matches_counting", "NOT is_due", watch_matches.c.watch_id, watch_matches.c.at)
 
 watch_channels = Table(
     "watch_channels",

@@ -17,6 +17,14 @@ _IS_DUE, _IS_UNSENT = sa.text("due_at IS NOT NULL AND notification_id IS NULL"),
 def upgrade() -> None:
     """Create the tables, and add the column of events."""
     op.add_column("outbox", sa.Column("existed", sa.Text()))
+    is_shared = sa.text("items_stream IS NOT NULL")
+    op.create_index(
+        "ix_watermarks_items_stream",
+        "watermarks",
+        ["items_stream"],
+        sqlite_where=is_shared,
+        postgresql_where=is_shared,
+    )
     _create_watches()
     _create_matches()
     _create_notifications()
@@ -45,6 +53,7 @@ def _create_watches() -> None:
         sa.Column("max_age_seconds", sa.Float()),
         sa.Column("paused", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("after_position", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("active_at", UtcTime(), server_default=now_text(), nullable=False),
         sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", UtcTime(), server_default=now_text(), nullable=False),
@@ -89,6 +98,14 @@ def _create_matches() -> None:
     )
     op.create_index("ix_watch_matches_watch_id_seq", "watch_matches", ["watch_id", "seq"])
     op.create_index("ix_watch_matches_created_at", "watch_matches", ["created_at"])
+    is_counting = sa.text("NOT is_due")
+    op.create_index(
+        "ix_watch_matches_counting",
+        "watch_matches",
+        ["watch_id", "at"],
+        sqlite_where=is_counting,
+        postgresql_where=is_counting,
+    )
 
 
 def _create_notifications() -> None:
@@ -141,4 +158,5 @@ def downgrade() -> None:
     for table in ("watch_notifications", "watch_channels", "watch_matches", "watch_counts", "watches"):
         op.drop_table(table)
     op.execute("DELETE FROM consumers WHERE name = 'watches'")
+    op.drop_index("ix_watermarks_items_stream", table_name="watermarks")
     op.drop_column("outbox", "existed")
