@@ -453,6 +453,13 @@ LEAVING = Row(
             Query("max(floodmark_outbox_pending{})", "events"),
         ),
         graph(
+            "Watch lag",
+            "Time from the storing of an item to the evaluation of watches on it.",
+            Query("max(floodmark_watch_lag_seconds{})", "last item"),
+            unit="s",
+            thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
+        ),
+        graph(
             "Metric pushes",
             "Pushes in 5 minutes, and time since the last. Empty unless METRICS_MODE is push or both.",
             Query("sum by (result) (increase(floodmark_pushes_total{}[5m]))", "{{result}}"),

@@ -279,6 +279,8 @@ REPAIRED = (
 SHARED = ("floodmark_executions_offered_total",)
 # By test_websub.py, with a real hub.
 REFUSED = ("floodmark_hints_refused_total",)
+# By tests/watches/test_seeing.py.
+WATCHED = ("floodmark_watch_events_total", "floodmark_watch_matches_total", "floodmark_watch_lag_seconds")
 # By test_push.py, with a real gateway.
 PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -439,7 +441,9 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 
 def test_no_metric_is_without_a_cause() -> None:
     caused = [
-        name for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, PUSHED) for name in names
+        name
+        for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, PUSHED, WATCHED)
+        for name in names
     ]
     assert len(caused) == len(set(caused)), "each once"
     assert set(caused) == set(CATALOGUE)

@@ -55,7 +55,8 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=8).map("
         ("(fire OR smoke) harbour", {"harbour"}),
         ("flood*", {"flood"}),
         ("title:Café", {"cafe"}),
-        ("東京都", {"東京"}),
+        ("東京都", {"東京都"}),
+        ('"no on"', {"no"}),
     ],
 )
 def test_the_literals_of_a_query_are_few_and_long(query: str, literals: set[str]) -> None:

@@ -39,3 +39,10 @@ async def timed(sqlite: Opened, receiver: Receiver, clock: SetClock) -> AsyncIte
     """On SQLite, where the clock of the process counts."""
     async with open_desk(sqlite, receiver, clock=clock) as desk:
         yield desk
+
+
+@pytest.fixture
+async def light(sqlite: Opened, receiver: Receiver) -> AsyncIterator[WatchDesk]:
+    """On SQLite, where the database does not matter."""
+    async with open_desk(sqlite, receiver) as desk:
+        yield desk

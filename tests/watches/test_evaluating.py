@@ -159,22 +159,22 @@ async def test_a_stream_is_known_by_its_job_and_its_channel(desk: WatchDesk) -> 
     assert {name for name, _ in await matched(desk)} == {"by-job", "by-stream", "by-number", "by-tag", "by-source"}
 
 
-async def test_a_paused_watch_looks_at_nothing_and_sends_nothing(desk: WatchDesk) -> None:
-    await desk.watch("fire", name="fires")
-    await desk.collect("fire 1")
-    await desk.evaluate()
-    await desk.operations.pause_watch("fires")
-    await desk.collect("fire 2")
-    await desk.work()
-    assert desk.sent == []
-    await desk.operations.resume_watch("fires")
-    await desk.collect("fire 3")
-    await desk.work()
-    assert desk.texts == [["fire 1", "fire 3"]], "what it had found before is sent now"
+async def test_a_paused_watch_looks_at_nothing_and_sends_nothing(light: WatchDesk) -> None:
+    await light.watch("fire", name="fires")
+    await light.collect("fire 1")
+    await light.evaluate()
+    await light.operations.pause_watch("fires")
+    await light.collect("fire 2")
+    await light.work()
+    assert light.sent == []
+    await light.operations.resume_watch("fires")
+    await light.collect("fire 3")
+    await light.work()
+    assert light.texts == [["fire 1", "fire 3"]], "what it had found before is sent now"
 
 
-async def test_conditions_patterns_and_words_must_all_match(desk: WatchDesk) -> None:
-    await desk.watch("fire", name="all", pattern="(?i)harbou?r", where=("views >= 1000", "!media"))
+async def test_conditions_patterns_and_words_must_all_match(light: WatchDesk) -> None:
+    await light.watch("fire", name="all", pattern="(?i)harbou?r", where=("views >= 1000", "!media"))
     items = [
         Item("a", {"text": "fire at the Harbour", "views": 1000}),
         Item("b", {"text": "fire at the Harbour", "views": 999}),
@@ -182,9 +182,9 @@ async def test_conditions_patterns_and_words_must_all_match(desk: WatchDesk) -> 
         Item("d", {"text": "smoke at the harbor", "views": 5000}),
         Item("e", {"text": "fire in town", "views": 5000}),
     ]
-    await desk.collect(*items)
-    await desk.evaluate()
-    assert await matched(desk) == [("all", "a")]
+    await light.collect(*items)
+    await light.evaluate()
+    assert await matched(light) == [("all", "a")]
 
 
 async def test_changes_of_watches_take_effect_at_once(desk: WatchDesk) -> None:
@@ -241,19 +241,19 @@ async def test_events_that_are_read_again_are_not_matched_again(desk: WatchDesk)
     assert (await desk.show("fires")).matches == 1
 
 
-async def test_without_watches_nothing_is_read(desk: WatchDesk) -> None:
-    await desk.collect("fire 1")
-    await desk.evaluate()
-    assert await rows_of(desk.resources, consumers) == []
-    await desk.watch("fire", name="fires")
-    [consumer] = await rows_of(desk.resources, consumers)
-    assert consumer["position"] == await desk.resources.repositories.events.last_position() == 1
-    await desk.operations.remove_watch("fires")
-    await desk.collect("fire 2")
-    await desk.evaluate()
-    await desk.watch("fire", name="fires")
-    await desk.evaluate()
-    assert await matched(desk) == []
+async def test_without_watches_nothing_is_read(light: WatchDesk) -> None:
+    await light.collect("fire 1")
+    await light.evaluate()
+    assert await rows_of(light.resources, consumers) == []
+    await light.watch("fire", name="fires")
+    [consumer] = await rows_of(light.resources, consumers)
+    assert consumer["position"] == await light.resources.repositories.events.last_position() == 1
+    await light.operations.remove_watch("fires")
+    await light.collect("fire 2")
+    await light.evaluate()
+    await light.watch("fire", name="fires")
+    await light.evaluate()
+    assert await matched(light) == []
 
 
 async def test_a_threshold_counts_matches_across_batches(timed: WatchDesk, clock: SetClock) -> None:
@@ -379,14 +379,14 @@ async def test_cookies_are_told_when_they_are_new(desk: WatchDesk) -> None:
     assert desk.sent[0]["matches"][0]["url"] == "https://shop.example/"
 
 
-async def test_a_page_that_changed_is_told_with_its_difference(desk: WatchDesk) -> None:
-    await desk.watch(kind="page_changed", name="pages")
+async def test_a_page_that_changed_is_told_with_its_difference(light: WatchDesk) -> None:
+    await light.watch(kind="page_changed", name="pages")
     page = {"title": "Shop", "text": "Price 5", "url": "https://shop.example/"}
-    await desk.collect(Item("https://shop.example/", page))
+    await light.collect(Item("https://shop.example/", page))
     changed = {**page, "text": "Price 7", "difference": "@@ -1 +1 @@\n-Price 5\n+Price 7"}
-    await desk.collect(Item("https://shop.example/", changed))
-    await desk.work()
-    [message] = desk.sent
+    await light.collect(Item("https://shop.example/", changed))
+    await light.work()
+    [message] = light.sent
     assert message["lines"] == [
         "test:news: Shop changed",
         "\u2007\u2007@@ -1 +1 @@",
@@ -396,12 +396,12 @@ async def test_a_page_that_changed_is_told_with_its_difference(desk: WatchDesk) 
     assert message["links"][0] == "https://shop.example/"
 
 
-async def test_a_watch_that_was_written_by_sql_and_cannot_be_read_stops_no_other(desk: WatchDesk) -> None:
-    await desk.watch("fire", name="fires")
-    await desk.watch("rain", name="broken")
-    async with desk.resources.database.writing() as connection:
+async def test_a_watch_that_was_written_by_sql_and_cannot_be_read_stops_no_other(light: WatchDesk) -> None:
+    await light.watch("fire", name="fires")
+    await light.watch("rain", name="broken")
+    async with light.resources.database.writing() as connection:
         await connection.execute(update(watches).where(watches.c.name == "broken").values(query="(", generation=99))
         await connection.execute(update(consumers).values(state={"generation": 99}))
-    await desk.collect("fire", "rain")
-    await desk.evaluate()
-    assert await matched(desk) == [("fires", "fire")]
+    await light.collect("fire", "rain")
+    await light.evaluate()
+    assert await matched(light) == [("fires", "fire")]

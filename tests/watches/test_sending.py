@@ -215,14 +215,14 @@ async def test_two_senders_send_each_message_once(desk: WatchDesk) -> None:
     await other.close()
 
 
-async def test_a_sender_that_leaves_does_not_wait_for_a_silent_receiver(desk: WatchDesk) -> None:
-    await desk.watch("fire", name="fires")
-    await desk.collect("fire")
-    await desk.evaluate()
-    desk.receiver.held.set()
-    leaving = asyncio.create_task(desk.sender.step())
-    await eventually(lambda: len(desk.receiver.posts) == 1)
-    desk.sender.stop()
+async def test_a_sender_that_leaves_does_not_wait_for_a_silent_receiver(light: WatchDesk) -> None:
+    await light.watch("fire", name="fires")
+    await light.collect("fire")
+    await light.evaluate()
+    light.receiver.held.set()
+    leaving = asyncio.create_task(light.sender.step())
+    await eventually(lambda: len(light.receiver.posts) == 1)
+    light.sender.stop()
     assert await leaving is None
 
 
@@ -245,14 +245,14 @@ async def test_a_channel_that_a_watch_no_longer_names_gets_nothing_more(timed: W
     assert (given_up["channel"], given_up["try_at"]) == ("webhook", None)
 
 
-async def test_a_channel_that_is_no_longer_configured_keeps_its_matches(desk: WatchDesk) -> None:
-    await desk.watch("fire", name="fires", notify=("slack",))
-    async with desk.resources.database.writing() as connection:
+async def test_a_channel_that_is_no_longer_configured_keeps_its_matches(light: WatchDesk) -> None:
+    await light.watch("fire", name="fires", notify=("slack",))
+    async with light.resources.database.writing() as connection:
         await connection.execute(update(watch_channels).values(channel="pager"))
-    await desk.collect("fire")
-    await desk.work()
-    assert desk.receiver.posts == []
-    [state] = (await desk.show("fires")).channels
+    await light.collect("fire")
+    await light.work()
+    assert light.receiver.posts == []
+    [state] = (await light.show("fires")).channels
     assert (state.channel, state.waiting) == ("pager", 1)
 
 

@@ -7,13 +7,16 @@ from urllib.parse import urlsplit
 Kind = Literal["dead_letter", "account_lost", "stale_source"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_NONE = "none"
 _ADDRESS = re.compile(r"[^\s@,<>()\"]{1,64}@[^\s@,<>()\"]{1,253}")
 _BOT_TOKEN = re.compile(r"(\d{1,20}):[\w-]{10,100}", re.ASCII)
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:
-    """Parse `dead_letter,account_lost`; ValueError names the wrong part."""
+    """Parse `dead_letter,account_lost`, or `none`; ValueError names the wrong part."""
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    if words == [_NONE]:
+        return ()
     for word in words:
         if word not in KINDS:
             raise ValueError(f"{word!r} is not one of {', '.join(KINDS)}")

@@ -7,7 +7,7 @@ of the protocol. Two of them need more than the store: I1 (nothing is missing) n
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding, WorkerInfo
+from floodmark.notifications.loading import configured_channels
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.async_engine import AsyncConnection
@@ -28,6 +29,7 @@ from floodmark.store.dialects import chunks, present_moment
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
+from floodmark.watches.checkup import check_watches
 
 from .invariants import INVARIANTS, Invariant, Window, examples, window
 
@@ -62,6 +64,7 @@ def doctor_of(resources: "Resources") -> "Doctor":
         prefix=settings.scheduler_queue_prefix,
         hostname=settings.hostname,
         find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),
+        find_channels=lambda: configured_channels(resources),
     )
 
 
@@ -80,10 +83,11 @@ class Doctor:
         prefix: str = "crawler",
         hostname: str = "",
         find_browser: Callable[[], Path] | None = None,
+        find_channels: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
         self._database, self._clock, self._redis = database, clock, redis
         self._leases, self._leader_key = leases, leader_key
-        self._hostname, self._find_browser = hostname, find_browser
+        self._hostname, self._find_browser, self._find_channels = hostname, find_browser, find_channels
         self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
 
     async def check(self) -> list[Finding]:
@@ -102,6 +106,8 @@ class Doctor:
             await self._check_schedules(),
         ]
         found += await self._check_accounts()
+        if self._find_channels is not None:
+            found += await check_watches(self._database, await self._find_channels())
         return found + await self._check_invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:

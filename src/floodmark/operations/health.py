@@ -11,6 +11,7 @@ from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Unavailable
 from floodmark.model.fleet import SchedulerStatus, WorkerInfo
 from floodmark.store.fleet import Tick
+from floodmark.watches.checkup import failing_channels
 from floodmark.wiring.resources import Resources
 
 # The intervals without a tick after which the scheduler is stale, and down.
@@ -21,9 +22,9 @@ _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 async def health_of(resources: Resources) -> dict[str, Any]:
     """Return the `status` and a list of `problems`.
 
-    `degraded`: everything due is collected, but Redis is away and the database replaces it. `down`: something due is
-    not collected, because the database does not answer or cannot be written, the last tick of the scheduler is too
-    old, or no worker is alive.
+    `degraded`: everything due is collected, but Redis is away and the database replaces it, or a channel of watches
+    fails. `down`: something due is not collected, because the database does not answer or cannot be written, the last
+    tick of the scheduler is too old, or no worker is alive.
     """
     try:
         await resources.database.ping()
@@ -41,6 +42,10 @@ async def health_of(resources: Resources) -> dict[str, Any]:
         "no worker is alive; start one with: floodmark worker": not workers,
     }
     tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
+    tolerable |= {
+        f"watches cannot notify over {channel.name}: {channel.error}": True
+        for channel in await failing_channels(resources.database)
+    }
     return {
         "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
         "instance": resources.name,

@@ -138,7 +138,7 @@ Addresses = Annotated[
     BeforeValidator(_require_readable(addresses_of)),
     Allowed("e-mail addresses, as in ada@example.com, ops@example.com"),
 ]
-KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
+KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}; or none")]
 HostList = Annotated[
     str,
     BeforeValidator(_require_readable(allowed_hosts)),
@@ -445,7 +445,9 @@ class Settings(BaseModel):
     notify_email_smtp_url: SmtpUrl | None = Field(
         default=None, description="The mail server: smtp:// with STARTTLS, or smtps://; with user and password."
     )
-    notify_on: KindList = Field(default=",".join(KINDS), description="Kinds of problems to notify about.")
+    notify_on: KindList = Field(
+        default=",".join(KINDS), description="Kinds of problems to notify about. Watches notify anyway."
+    )
     notify_debounce: DurationOrNone = Field(
         default=timedelta(minutes=5),
         description="Minimum time between two notifications about the same job or account.",

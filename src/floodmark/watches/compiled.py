@@ -9,11 +9,11 @@ from floodmark.model.watches import WatchFields
 from floodmark.rules.field_conditions import parse_conditions
 from floodmark.rules.notification_times import NotificationTimes, Threshold, check_threshold, parse_quiet
 from floodmark.search.matching import matches
-from floodmark.search.query import parse_query
+from floodmark.search.query import Node, parse_query
 from floodmark.triggers.zones import zone_of
 
 from .documents import WatchedTexts
-from .literals import Literals, literals_of_pattern, literals_of_query
+from .literals import Literals, literals_of_pattern, literals_of_query, words_needed_by
 from .patterns import compile_pattern
 from .places import StreamFilter
 
@@ -35,6 +35,7 @@ class CompiledWatch:
     ) -> None:
         self.fields, self.watch_id, self.after_position, self.active_at = fields, watch_id, after_position, active_at
         self.node = None if fields.query is None else parse_query(fields.query)
+        self._needed = () if self.node is None else words_needed_by(self.node)
         self.pattern = None if fields.pattern is None else compile_pattern(fields.pattern, whole_word=fields.whole_word)
         self.conditions = parse_conditions(fields.where)
         self.filter = StreamFilter(fields.streams, fields.sources, fields.tags)
@@ -58,9 +59,19 @@ class CompiledWatch:
         """Return whether the conditions, the words and the pattern match."""
         if not all(condition.holds(document.data) for condition in self.conditions):
             return False
-        if self.node is not None and not matches(self.node, document.runs):
+        if self.node is not None and not self._has_words(self.node, document):
             return False
         return self.pattern is None or self.pattern.search(document.text) is not None
+
+    def _has_words(self, node: Node, document: WatchedTexts) -> bool:
+        # Most candidates end before the text is cut into tokens: they have one of the words, but not all.
+        folded = document.folded
+        if not any(all(text in folded for text in one.texts) for one in self._needed):
+            return False
+        possible = [one for one in self._needed if document.known.issuperset(one.tokens)]
+        if any(one.are_enough for one in possible):
+            return True
+        return bool(possible) and matches(node, document.runs)
 
     def _find_literals(self) -> Literals | None:
         found = None if self.node is None else literals_of_query(self.node)

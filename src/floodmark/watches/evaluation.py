@@ -23,7 +23,7 @@ _SCAN_KINDS = ("cookie_before_consent", "cookies_changed")
 _SCHEMA_OF_SCANS = "floodmark.cookies/"
 
 
-class FoundMatch(Struct, frozen=True, kw_only=True):
+class FoundMatch(Struct, frozen=True, kw_only=True, gc=False):
     """A match of a watch. `event_id` is stable: a match is stored once for each."""
 
     watch: CompiledWatch
@@ -91,7 +91,7 @@ def _evaluate_event(
 def _match_item(event: WatchedEvent, item: WatchedItem, watches: WatchSet, place: StreamPlace) -> Iterator[FoundMatch]:
     for watch in watches.candidates(item, place):
         if event.position > watch.after_position and watch.matches(item):
-            text = excerpt_of(watch, item.body) or shorten(event.data, LONGEST_EXCERPT)
+            text = excerpt_of(watch, item) or shorten(event.data, LONGEST_EXCERPT)
             yield describe(watch, event, place, title=shorten(item.title, LONGEST_TITLE), text=text, url=url_of(item))
 
 

@@ -4,16 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from floodmark.search.query import terms_of
-from floodmark.search.tokens import spans
+from floodmark.search.query import Node, terms_of
 
 from .compiled import CompiledWatch
-from .documents import WatchedItem
+from .documents import WatchedItem, WatchedTexts
 
 LONGEST_TITLE, LONGEST_EXCERPT = 200, 280
 _LEAD = 60
-# Only the beginning of a long text is searched for the place of a word.
-_SEARCHED = 20_000
 _SPACE = re.compile(r"\s+")
 
 
@@ -27,9 +24,10 @@ def url_of(item: WatchedItem) -> str | None:
     return f"https://t.me/{channel}/{number}" if is_post else None
 
 
-def excerpt_of(watch: CompiledWatch, text: str) -> str:
-    """Return the part of a text in which the watch matches; its beginning if that cannot be found."""
-    place = _place_of_match(watch, text)
+def excerpt_of(watch: CompiledWatch, document: WatchedTexts) -> str:
+    """Return the part of the text in which the watch matches; its beginning if that cannot be found."""
+    text = document.body
+    place = _place_of_match(watch, document)
     begin = max(0, place - _LEAD)
     if begin:
         # From the beginning of a word.
@@ -45,16 +43,24 @@ def shorten(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def _place_of_match(watch: CompiledWatch, text: str) -> int:
-    if len(text) <= LONGEST_EXCERPT:
+def _place_of_match(watch: CompiledWatch, document: WatchedTexts) -> int:
+    if len(document.body) <= LONGEST_EXCERPT:
         return 0
     if watch.node is not None:
-        wanted = {term.tokens[0] for term in terms_of(watch.node)}
-        beginnings = tuple(term.tokens[0] for term in terms_of(watch.node) if term.is_prefix and len(term.tokens) == 1)
-        for span in spans(text[:_SEARCHED]):
-            if span.token in wanted or span.token.startswith(beginnings):
-                return span.start
-    if watch.pattern is not None:
-        found: Any = watch.pattern.search(text)
-        return int(found.start()) if found is not None else 0
-    return 0
+        return _place_of_word(watch.node, document)
+    found: Any = None if watch.pattern is None else watch.pattern.search(document.body)
+    return 0 if found is None else int(found.start())
+
+
+def _place_of_word(node: Node, document: WatchedTexts) -> int:
+    """Return about where the first word of the query stands. Exact places would take longer than all the rest."""
+    folded, skipped = document.folded, len(document.title) + 1 if document.title else 0
+    places = [_find_word(folded, term.tokens[0], skipped) for term in terms_of(node)]
+    found = min((place for place in places if place >= 0), default=skipped)
+    # Folding may change the length of the text a little.
+    return max(0, (found - skipped) * len(document.text) // max(1, len(folded)))
+
+
+def _find_word(folded: str, token: str, begin: int) -> int:
+    place = folded.find(f" {token} ", begin)
+    return place + 1 if place >= 0 else folded.find(token, begin)

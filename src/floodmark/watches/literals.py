@@ -4,10 +4,11 @@ Literals are folded as the tokens of searches are. A text matches only if it con
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from floodmark.search.query import AllOf, AnyOf, Node, Not, Term
-from floodmark.search.tokens import fold
+from floodmark.search.tokens import fold, tokenize
 
 Literals = frozenset[str]
 
@@ -32,6 +33,7 @@ _SAFE = (
     ("\u4e00", "\u9fff"),
 )
 _PROPERTIES = "is"
+_PAIR = 2
 _REPEAT, _META = "*+?{", ".^$|)"
 
 
@@ -39,7 +41,7 @@ def literals_of_query(node: Node) -> Literals | None:
     """Return the literals of a query, the fewest and longest ones; None if it has none."""
     if isinstance(node, Term):
         # A property such as `is:cut` is no part of the text.
-        return None if node.field == _PROPERTIES else frozenset({max(node.tokens, key=len)})
+        return None if node.field == _PROPERTIES else frozenset({max(_join_pairs(node.tokens), key=len)})
     if isinstance(node, Not):
         return None
     parts = [literals_of_query(one) for one in node.nodes]
@@ -47,6 +49,60 @@ def literals_of_query(node: Node) -> Literals | None:
         return _best(parts)
     assert isinstance(node, AnyOf)
     return _any_of(parts)
+
+
+class NeededWords(NamedTuple):
+    """Tokens that an item must have, as they are indexed, and texts that it must contain, folded.
+
+    `are_enough`: an item that has the tokens matches.
+    """
+
+    tokens: frozenset[str]
+    texts: tuple[str, ...]
+    are_enough: bool
+
+
+def words_needed_by(node: Node) -> tuple[NeededWords, ...]:
+    """Return what a query needs: an item that matches has everything of at least one entry."""
+    parts = node.nodes if isinstance(node, AnyOf) else (node,)
+    return tuple(NeededWords(_tokens_of(part), _texts_of(part), _are_words(part)) for part in parts)
+
+
+def _tokens_of(node: Node) -> frozenset[str]:
+    if isinstance(node, Term):
+        # Of a beginning, the whole token is not known.
+        return frozenset(node.indexed_tokens[:-1] if node.is_prefix else node.indexed_tokens)
+    if isinstance(node, AllOf):
+        return frozenset[str]().union(*map(_tokens_of, node.nodes))
+    return frozenset()
+
+
+def _texts_of(node: Node) -> tuple[str, ...]:
+    if isinstance(node, Term):
+        return () if node.field == _PROPERTIES else node.tokens
+    if isinstance(node, AllOf):
+        return tuple(text for one in node.nodes for text in _texts_of(one))
+    return ()
+
+
+def _are_words(node: Node) -> bool:
+    """Return whether a node is one word, or several that must all be there."""
+    if isinstance(node, Term):
+        return len(node.tokens) == 1 and not node.is_prefix
+    return isinstance(node, AllOf) and all(map(_are_words, node.nodes))
+
+
+def _join_pairs(tokens: Sequence[str]) -> list[str]:
+    """Return the tokens, with 東京 and 京都 next to each other as 東京都: such pairs stand in one run of characters."""
+    joined = list(tokens[:1])
+    for before, token in pairwise(tokens):
+        is_pair = len(before) == len(token) == _PAIR and before[-1] == token[0]
+        # Words of two letters are no pairs: `no on`.
+        if is_pair and len(tokenize(before)) == _PAIR:
+            joined[-1] += token[-1]
+        else:
+            joined.append(token)
+    return joined
 
 
 def literals_of_pattern(pattern: str) -> Literals | None:

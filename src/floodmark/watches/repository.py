@@ -48,9 +48,10 @@ class WatchRepository(Repository):
         async with self._database.writing() as connection:
             state = await lock_state(self._database, connection)
             last, watch_id = await last_position(connection), new_id()
-            count = (await connection.execute(select(func.count()).select_from(watches))).scalar_one()
-            if count >= MOST_WATCHES:
-                raise Conflict(f"there are {count:,} watches, and no more are possible", hint="remove some first")
+            is_first = (await connection.execute(select(_w.watch_id).limit(1))).first() is None
+            # There were at least as many changes as there are watches.
+            if state.generation >= MOST_WATCHES:
+                await _check_count(connection)
             generation = state.generation + 1
             now = self._now()
             row = {**columns_of(fields), "watch_id": watch_id, "after_position": last, "generation": generation}
@@ -58,7 +59,7 @@ class WatchRepository(Repository):
             await connection.execute(insert(watch_counts).values(watch_id=watch_id))
             await self._add_channels(connection, watch_id, fields.notify)
             # Without a watch nobody has read the events so far, and nobody has to.
-            position = last if count == 0 else state.position
+            position = last if is_first else state.position
             await store_state(connection, replace(state, generation=generation, position=position))
             return await _find(connection, watch_id)
 
@@ -152,6 +153,12 @@ class WatchRepository(Repository):
             if row.due_at is not None and row.channel in channels:
                 this = update(watch_channels).where(_c.watch_id == watch_id, _c.channel == row.channel)
                 await connection.execute(this.values(due_at=times.due_at(now, row.sent_at)))
+
+
+async def _check_count(connection: AsyncConnection) -> None:
+    count = (await connection.execute(select(func.count()).select_from(watches))).scalar_one()
+    if count >= MOST_WATCHES:
+        raise Conflict(f"there are {count:,} watches, and no more are possible", hint="remove some first")
 
 
 def _select() -> Select[Any]:

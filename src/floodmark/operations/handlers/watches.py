@@ -16,7 +16,7 @@ from floodmark.model.watches import (
     WatchRow,
     WatchTrial,
 )
-from floodmark.notifications.loading import open_channels
+from floodmark.notifications.loading import configured_channels
 from floodmark.operations.watches import WatchOperations
 from floodmark.watches.compiled import CompiledWatch
 from floodmark.watches.definition import MOST_SLOW_PATTERNS, check_definition, first_name, make_name
@@ -24,7 +24,6 @@ from floodmark.watches.literals import literals_of_pattern
 from floodmark.watches.notification_repository import NotificationRepository
 from floodmark.watches.repository import WatchRepository
 from floodmark.watches.trial import try_watch
-from floodmark.wiring.services import services_for
 
 from .base import Handlers
 
@@ -131,7 +130,9 @@ class WatchHandlers(WatchOperations, Handlers):
         return row
 
     async def _check(self, fields: WatchFields, besides: WatchRow | None = None) -> CompiledWatch:
-        checked = check_definition(fields, channels=await self._channels(), default_max_age=self._max_age)
+        checked = check_definition(
+            fields, channels=await configured_channels(self.resources), default_max_age=self._max_age
+        )
         if checked.examines_every_text:
             others = await self._watches.patterns(besides=None if besides is None else besides.watch_id)
             slow = sum(literals_of_pattern(pattern) is None for pattern in others)
@@ -141,12 +142,6 @@ class WatchHandlers(WatchOperations, Handlers):
                     hint="use words, or a pattern with a fixed part of three letters",
                 )
         return checked
-
-    async def _channels(self) -> list[str]:
-        opened = open_channels(lambda name: services_for(self.resources, name))
-        for channel in opened.values():
-            await channel.close()
-        return list(opened)
 
 
 def _values(row: WatchFields) -> dict[str, Any]:
