@@ -460,6 +460,13 @@ LEAVING = Row(
             thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
         ),
         graph(
+            "Watch lag",
+            "Time from the storing of an item to the evaluation of watches on it.",
+            Query("max(floodmark_watch_lag_seconds{})", "last item"),
+            unit="s",
+            thresholds=((0, GREEN), (60, YELLOW), (300, RED)),
+        ),
+        graph(
             "Sink lag",
             "Age of the oldest event that a sink has not got. FloodmarkSinkStuck fires above 5 minutes.",
             Query("max by (sink) (floodmark_sink_lag_seconds{})", "{{sink}}"),

@@ -35,7 +35,8 @@ Stages and services:
     scheduler/      fires what is due; the leader's maintenance: rescuer, requeuer, pruner
     worker/         runs executions: a lease goes in, an outcome comes out
     inbound/        external triggers: webhooks, Redis messages
-    notifications/  Slack, e-mail and webhook messages about trouble
+    notifications/  Slack, Discord, Telegram, e-mail and webhook messages about trouble
+    watches/        notify people of items that match, and of sources that are gone or late
     sync/           jobs that another program keeps
     importers/      moves jobs over from other schedulers
 

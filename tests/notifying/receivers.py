@@ -32,12 +32,16 @@ class Post(NamedTuple):
 
 
 class Receiver:
-    """Takes webhooks. `answers` are given first (PATH becomes the path), then 200; while `held` nothing is said."""
+    """Takes webhooks. `answers` are given first (PATH becomes the path), then 200; while `held` nothing is said.
+
+    `refused`: the status for paths that begin like this.
+    """
 
     def __init__(self) -> None:
         self.posts: list[Post] = []
         self.answers: list[tuple[int, Mapping[str, str], str]] = []
         self.held = threading.Event()
+        self.refused: dict[str, int] = {}
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +51,8 @@ class Receiver:
                 if receiver.held.is_set():
                     receiver.released.wait(120)
                     return
-                status, headers, text = receiver.answers.pop(0) if receiver.answers else (200, {}, "ok")
+                refused = next((code for path, code in receiver.refused.items() if self.path.startswith(path)), 200)
+                status, headers, text = receiver.answers.pop(0) if receiver.answers else (refused, {}, "ok")
                 text = text.replace("PATH", f"{self.path} {self.path[-11:]}")
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(text))}.items():
@@ -61,6 +66,9 @@ class Receiver:
         self.released = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def refuse(self, path: str, status: int) -> None:
+        self.refused[path] = status
 
     @contextmanager
     def serving(self) -> Iterator["Receiver"]:

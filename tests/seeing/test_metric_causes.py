@@ -288,6 +288,8 @@ DELIVERED = (
     "floodmark_sink_dead_letters",
     "floodmark_sink_paused",
 )
+# By tests/watches/test_seeing.py.
+WATCHED = ("floodmark_watch_events_total", "floodmark_watch_matches_total", "floodmark_watch_lag_seconds")
 # By test_push.py, with a real gateway.
 PUSHED = ("floodmark_pushes_total", "floodmark_last_push_timestamp_seconds")
 
@@ -449,7 +451,7 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 def test_no_metric_is_without_a_cause() -> None:
     caused = [
         name
-        for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, DELIVERED, PUSHED)
+        for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, DELIVERED, PUSHED, WATCHED)
         for name in names
     ]
     assert len(caused) == len(set(caused)), "each once"

@@ -183,6 +183,7 @@ def test_a_message_is_bounded_and_holds_no_secret_and_no_orders() -> None:
 
 def test_settings_of_notifications_are_read_or_refused() -> None:
     assert kinds_of("stale_source, Dead_Letter") == ("dead_letter", "stale_source")
+    assert kinds_of(" None ") == ()
     assert addresses_of("ada@example.com,  ops@x") == ("ada@example.com", "ops@x")
     assert smtp_server("smtp://u:p%40ss@mail.example.com:25") == ("mail.example.com", 25)
     for read, text in (

@@ -20,6 +20,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Limits", "description": "Rate limits and circuit breakers."},
     {"name": "Budgets", "description": "Budgets: how many requests jobs may make together."},
     {"name": "Triggers", "description": "External triggers: webhooks, and channels and streams of Redis."},
+    {"name": "Watches", "description": "Watches: notify people of items that match, and of sources."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
     {"name": "Accounts", "description": "Accounts of sources; their sessions are stored encrypted and never shown."},
     {"name": "Installation", "description": "Tokens, audit log, sync, migration from an older scheduler, self-checks."},

@@ -58,6 +58,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "sinks": "sinks:sinks",
         "watermark": "streams:watermark",
         "report": "reports:report",
+        "watch": "watch:watch",
         "export": "files:export",
         "fetch": "files:fetch",
         "index": "search:index",

@@ -16,7 +16,7 @@ from .root import AsJson, CliContext, command_group
 if TYPE_CHECKING:
     from floodmark.settings import Settings
 
-notify = command_group("Test notifications by Slack, webhook or e-mail.")
+notify = command_group("Test notifications by Slack, Discord, Telegram, webhook or e-mail.")
 
 
 @notify.command("test")
@@ -56,7 +56,8 @@ async def _send_all(settings: "Settings") -> list[dict[str, Any]]:
         if not channels:
             raise InvalidInput(
                 "no channel is configured",
-                hint="set NOTIFY_SLACK_URL, NOTIFY_WEBHOOK_URL, or NOTIFY_EMAIL_TO and NOTIFY_EMAIL_SMTP_URL",
+                hint="set NOTIFY_SLACK_URL, NOTIFY_DISCORD_URL, NOTIFY_WEBHOOK_URL, NOTIFY_TELEGRAM_BOT_TOKEN and "
+                "NOTIFY_TELEGRAM_CHAT, or NOTIFY_EMAIL_TO and NOTIFY_EMAIL_SMTP_URL",
             )
         try:
             return list(await asyncio.gather(*(_send(name, channel, message) for name, channel in channels.items())))

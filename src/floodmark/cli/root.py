@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import re
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
@@ -30,6 +31,7 @@ T = TypeVar("T")
 _BAD_INPUT = (InvalidInput, NotFound, Conflict)
 _WITH_VALUE, _FLAGS = ("--set", "--url"), ("--quiet", "-q", "--debug")
 _URL = "FLOODMARK_URL"
+_HOURS = re.compile(r"\d{1,2}:\d\d-")
 
 # Commands that only read: they create no database.
 READING = frozenset(
@@ -64,6 +66,10 @@ READING = frozenset(
         "top",
         "triggers ls",
         "triggers status",
+        "watch history",
+        "watch ls",
+        "watch show",
+        "watch try",
         "watermark show",
     }
 )
@@ -135,14 +141,19 @@ def hoist_global_options(args: Sequence[str]) -> list[str]:
     """Return the command line with the global options first; words after `--` stay in place."""
     front: list[str] = []
     rest: list[str] = []
-    ahead: Iterator[str] = iter(args)
-    for word in ahead:
+    ahead = list(args)
+    while ahead:
+        word = ahead.pop(0)
         if word == "--":
-            rest += [word, *ahead]
+            return [*front, *rest, word, *ahead]
+        if word == "--quiet" and ahead and _HOURS.match(ahead[0]):
+            # The quiet hours of a watch.
+            rest += [word, ahead.pop(0)]
         elif _is_flag(word):
             front.append(word)
         elif word in _WITH_VALUE:
-            front += [word, *[value for value in [next(ahead, None)] if value is not None]]
+            front += [word, *ahead[:1]]
+            del ahead[:1]
         else:
             rest.append(word)
     return front + rest

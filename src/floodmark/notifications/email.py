@@ -20,6 +20,7 @@ from floodmark.model.notification_kinds import addresses_of
 from floodmark.process.threads import DaemonThreads
 from floodmark.security.masking import MASK, mask_text
 
+from .fitting import safe_link
 from .port import Notification, NotSent
 
 _PORTS = {"smtp": 587, "smtps": 465}
@@ -113,8 +114,14 @@ def build_email(message: Notification, *, to: Sequence[str], sender: str) -> Ema
     # Suppresses automatic replies.
     letter["Auto-Submitted"] = "auto-generated"
     end = f"-- \nfloodmark on {message.instance}, message {message.id}"
-    letter.set_content("\n".join([message.title, "", *(f"- {line}" for line in message.lines), "", end, ""]))
+    lines = [f"- {line}{_link(link)}" for line, link in message.linked_lines()]
+    letter.set_content("\n".join([message.title, "", *lines, "", end, ""]))
     return letter
+
+
+def _link(url: str | None) -> str:
+    safe = safe_link(url)
+    return "" if safe is None else f"\n  {safe}"
 
 
 def _is_here(host: str) -> bool:

@@ -19,9 +19,18 @@ def open_channels(services_for: Callable[[str], Services]) -> dict[str, Notifica
     return open_extensions(CHANNELS, services_for)
 
 
+async def configured_channels(resources: Resources) -> list[str]:
+    """Return the names of the configured channels."""
+    opened = open_channels(lambda name: services_for(resources, name))
+    for channel in opened.values():
+        await channel.close()
+    return list(opened)
+
+
 def build_notifier(resources: Resources, leader: Leading) -> Notifier | None:
-    """Return the notifier of this installation; None if no channel is configured."""
-    settings, channels = resources.settings, open_channels(lambda name: services_for(resources, name))
+    """Return the notifier of this installation; None if no channel is configured, or NOTIFY_ON is none."""
+    settings = resources.settings
+    channels = open_channels(lambda name: services_for(resources, name)) if kinds_of(settings.notify_on) else {}
     if not channels:
         return None
     return Notifier(

@@ -7,10 +7,11 @@ import msgspec
 
 from floodmark.extensions.services import Services
 
+from .fitting import join_fitting, safe_link
 from .port import Notification
 from .poster import Poster
 
-_SIGNS = {"trouble": ":rotating_light:", "recovered": ":white_check_mark:", "test": ":wave:"}
+_SIGNS = {"trouble": ":rotating_light:", "recovered": ":white_check_mark:", "match": ":bell:", "test": ":wave:"}
 # Slack splits a text of more than 4,000 characters.
 _LONGEST = 3_500
 
@@ -35,12 +36,16 @@ class SlackChannel:
 
 def format_text(message: Notification) -> str:
     """Return the message in Slack's markup; markup in its texts is escaped."""
-    lines = [f"{_SIGNS[message.status]} *{_escape(message.title)}*"]
-    lines += [f"• {_escape(line)}" for line in message.lines]
-    text = "\n".join(lines)
+    head = f"{_SIGNS[message.status]} *{_escape(message.title)}*"
+    lines = [f"• {_escape(line)}{_link(link)}" for line, link in message.linked_lines()]
     # The id distinguishes a repeated message from a new one.
-    end = f"\n_floodmark on {_escape(message.instance)}, message {message.id[-8:]}_"
-    return text[: _LONGEST - len(end)] + end
+    end = f"_floodmark on {_escape(message.instance)}, message {message.id[-8:]}_"
+    return join_fitting(head, lines, end, longest=_LONGEST)
+
+
+def _link(url: str | None) -> str:
+    safe = safe_link(url)
+    return "" if safe is None else f" <{safe.replace('&', '&amp;')}>"
 
 
 def _escape(text: str) -> str:

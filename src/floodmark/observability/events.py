@@ -389,6 +389,15 @@ class NotificationSent(InternalEvent, frozen=True, gc=False):
     result: str
 
 
+class WatchesEvaluated(InternalEvent, frozen=True, gc=False):
+    """Watches were evaluated on events. `suppressed`: matches of back-fill. `lag`: seconds since the last was kept."""
+
+    events: int
+    matches: int
+    suppressed: int
+    lag: float
+
+
 class MetricsPushed(InternalEvent, frozen=True, gc=False):
     """Metrics were pushed to the Pushgateway at `at` (Unix time); `error` is the reason of a failure."""
 

@@ -22,6 +22,7 @@ from .streams import StreamOperations
 from .sync import SyncOperations
 from .tokens import TokenOperations
 from .triggers import TriggerOperations
+from .watches import WatchOperations
 
 
 class Operations(
@@ -41,6 +42,7 @@ class Operations(
     BudgetOperations,
     FreshnessOperations,
     TriggerOperations,
+    WatchOperations,
     FleetOperations,
     AccountOperations,
     LoginOperations,

@@ -7,7 +7,7 @@ of the protocol. Two of them need more than the store: I1 (nothing is missing) n
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from floodmark.errors import Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding, WorkerInfo
 from floodmark.model.search import IndexStatus
+from floodmark.notifications.loading import configured_channels
 from floodmark.rules.sinks import is_stuck
 from floodmark.sinks.repository import SinkRepository
 from floodmark.sources.cookies.browser import BrowserMissing, require_browser
@@ -32,6 +33,7 @@ from floodmark.store.dialects import chunks, present_moment
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
+from floodmark.watches.checkup import check_watches
 
 from .health import describe_stuck, search_status
 from .invariants import INVARIANTS, Invariant, Window, examples, window
@@ -70,6 +72,7 @@ def doctor_of(resources: "Resources") -> "Doctor":
         hostname=settings.hostname,
         find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),
         read_search=partial(search_status, resources),
+        find_channels=lambda: configured_channels(resources),
     )
 
 
@@ -89,10 +92,12 @@ class Doctor:
         hostname: str = "",
         find_browser: Callable[[], Path] | None = None,
         read_search: Callable[..., Awaitable[IndexStatus]] | None = None,
+        find_channels: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
         self._database, self._clock, self._redis = database, clock, redis
         self._leases, self._leader_key = leases, leader_key
-        self._hostname, self._find_browser, self._read_search = hostname, find_browser, read_search
+        self._hostname, self._find_browser = hostname, find_browser
+        self._read_search, self._find_channels = read_search, find_channels
         self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
 
     async def check(self) -> list[Finding]:
@@ -113,6 +118,8 @@ class Doctor:
             *await self._check_sinks(),
         ]
         found += await self._check_accounts()
+        if self._find_channels is not None:
+            found += await check_watches(self._database, await self._find_channels())
         return found + await self._check_invariants()
 
     async def check_stream(self, stream: str, expected_keys: Iterable[str]) -> list[Finding]:

@@ -15,6 +15,7 @@ from floodmark.model.search import IndexStatus
 from floodmark.model.sinks import SinkRow
 from floodmark.rules.sinks import is_stuck
 from floodmark.store.fleet import Tick
+from floodmark.watches.checkup import failing_channels
 from floodmark.wiring.resources import Resources
 
 # The intervals without a tick after which the scheduler is stale, and down.
@@ -33,10 +34,9 @@ _RANDOM_ID = re.compile(r"-[0-9a-f]{8}$")
 async def health_of(resources: Resources) -> dict[str, Any]:
     """Return the `status` and a list of `problems`.
 
-    `degraded`: everything due is collected, but Redis is away and the database replaces it, or a sink does not get its
-    events. `down`: something due is
-    not collected, because the database does not answer or cannot be written, the last tick of the scheduler is too
-    old, or no worker is alive.
+    `degraded`: everything due is collected, but Redis is away and the database replaces it, a sink does not get its
+    events, or a channel of watches fails. `down`: something due is not collected, because the database does not answer
+    or cannot be written, the last tick of the scheduler is too old, or no worker is alive.
     """
     try:
         await resources.database.ping()
@@ -56,6 +56,10 @@ async def health_of(resources: Resources) -> dict[str, Any]:
     tolerable = {f"Redis does not answer: {redis}": redis not in ("ok", "not configured")}
     sinks = await resources.repositories.sinks.rows()
     tolerable |= {describe_stuck(sink): True for sink in sinks if is_stuck(sink)}
+    tolerable |= {
+        f"watches cannot notify over {channel.name}: {channel.error}": True
+        for channel in await failing_channels(resources.database)
+    }
     return {
         "status": "down" if any(fatal.values()) else "degraded" if any(tolerable.values()) else "ok",
         "instance": resources.name,

@@ -50,7 +50,18 @@ SEARCH_POINTS = ("search.begun", "search.removed", "search.written", "search.com
 EXPORT_POINTS = ("export.staged", "export.recorded", "export.moved", "export.placed", "export.committed")
 # In a backup: a part is copied, all is copied; in a restore: everything is prepared, the database is replaced.
 BACKUP_POINTS = ("backup.copying", "backup.copied", "restore.prepared", "restore.replaced")
-OTHER_POINTS = (OPERATION_POINT, NOTIFY_POINT, COUNT_POINT, *SEARCH_POINTS, *EXPORT_POINTS, *BACKUP_POINTS)
+# Between evaluating watches and storing their matches, after that, between making a message and sending it, and
+# between sending it and recording that it was sent.
+WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed", "watch.sent")
+OTHER_POINTS = (
+    OPERATION_POINT,
+    NOTIFY_POINT,
+    COUNT_POINT,
+    *SEARCH_POINTS,
+    *EXPORT_POINTS,
+    *BACKUP_POINTS,
+    *WATCH_POINTS,
+)
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 
 

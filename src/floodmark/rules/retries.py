@@ -3,6 +3,7 @@
 import random
 import traceback
 from datetime import timedelta
+from typing import Any
 
 from floodmark.errors import AccountLost, FloodmarkError, Gone, InvalidInput, Permanent, TargetDenied
 from floodmark.model.batch import Kept
@@ -50,6 +51,8 @@ def _format_error(error: BaseException) -> str:
     return text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
 
 
-def _error_details(error: BaseException) -> dict[str, str]:
+def _error_details(error: BaseException) -> dict[str, Any]:
     lines = "".join(traceback.format_exception(error, limit=-12))
-    return {"type": type(error).__qualname__, "traceback": mask_text(lines[-_TRACEBACK_CHARACTERS:])}
+    details = {"type": type(error).__qualname__, "traceback": mask_text(lines[-_TRACEBACK_CHARACTERS:])}
+    # For watches of sources that are gone.
+    return {**details, "is_gone": True} if isinstance(error, Gone) else details

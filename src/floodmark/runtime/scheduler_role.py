@@ -140,6 +140,7 @@ class SchedulerRole:
             *_hub_services(resources),
             *_notification_services(resources, self.leader),
             *_counting_services(resources),
+            *_watch_services(resources),
             Service("shadow", self._record_shadow, _SHADOW, leader_only=True),
             Service("measure", self._measure_within_reason, _MEASURE, self._measure_bell, leader_only=True),
         ]
@@ -331,3 +332,10 @@ def _notification_services(resources: Resources, leader: Leader) -> list[Service
     return [
         Service("notifier", notifier.step, _NOTIFY, leader_only=True, interrupt=notifier.stop, close=notifier.close)
     ]
+
+
+def _watch_services(resources: Resources) -> list[Service]:
+    """Evaluate watches on new events, and send their messages."""
+    from floodmark.watches.services import build_watch_services  # noqa: PLC0415 - imports mail and HTTP, which few need
+
+    return build_watch_services(resources)

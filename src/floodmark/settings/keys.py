@@ -18,7 +18,7 @@ from floodmark.model.budget import LEAST_REQUESTS, MOST_REQUESTS
 from floodmark.model.durations import parse_every
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
-from floodmark.model.notification_kinds import KINDS, addresses_of, kinds_of, smtp_server
+from floodmark.model.notification_kinds import KINDS, addresses_of, bot_id, kinds_of, smtp_server
 from floodmark.model.sinks import parse_sinks
 
 from .showing import Allowed, format_value
@@ -128,12 +128,18 @@ SmtpUrl = Annotated[
     _require_scheme("smtp://", "smtps://"),
     Allowed("a URL such as smtp://user:password@mail.example.com:587 or smtps://...", is_url=True),
 ]
+BotToken = Annotated[
+    SecretStr, BeforeValidator(_require_readable(bot_id)), Allowed("a token such as 123456:ABC...", is_secret=True)
+]
+Chat = Annotated[
+    str, Field(pattern=r"^(@[A-Za-z]\w{3,31}|-?\d{1,20})$"), Allowed("a chat such as @channel or -1001234567890")
+]
 Addresses = Annotated[
     str,
     BeforeValidator(_require_readable(addresses_of)),
     Allowed("e-mail addresses, as in ada@example.com, ops@example.com"),
 ]
-KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}")]
+KindList = Annotated[str, BeforeValidator(_require_readable(kinds_of)), Allowed(f"some of {', '.join(KINDS)}; or none")]
 SinkList = Annotated[
     str,
     BeforeValidator(_require_readable(parse_sinks)),
@@ -435,6 +441,16 @@ class Settings(BaseModel):
     notify_slack_url: SecretUrl | None = Field(
         default=None, description="Webhook of Slack or a compatible service for notifications."
     )
+    notify_discord_url: SecretUrl | None = Field(default=None, description="Webhook of Discord for notifications.")
+    notify_telegram_bot_token: BotToken | None = Field(
+        default=None, description="Token of the Telegram bot that sends notifications."
+    )
+    notify_telegram_chat: Chat | None = Field(
+        default=None, description="Chat that gets the notifications of the Telegram bot; the bot must be a member."
+    )
+    notify_telegram_api_url: HttpUrl = Field(
+        default="https://api.telegram.org", description="The Bot API server, if it is your own."
+    )
     notify_webhook_url: SecretUrl | None = Field(default=None, description="URL that gets notifications as JSON.")
     notify_webhook_secret: Secret | None = Field(
         default=None, description="Secret that signs requests to NOTIFY_WEBHOOK_URL."
@@ -448,13 +464,19 @@ class Settings(BaseModel):
     notify_email_smtp_url: SmtpUrl | None = Field(
         default=None, description="The mail server: smtp:// with STARTTLS, or smtps://; with user and password."
     )
-    notify_on: KindList = Field(default=",".join(KINDS), description="Kinds of problems to notify about.")
+    notify_on: KindList = Field(
+        default=",".join(KINDS), description="Kinds of problems to notify about. Watches notify anyway."
+    )
     notify_debounce: DurationOrNone = Field(
         default=timedelta(minutes=5),
         description="Minimum time between two notifications about the same job or account.",
     )
     notify_group_wait: DurationOrNone = Field(
         default=timedelta(seconds=10), description="How long to collect problems for one notification."
+    )
+    watch_max_age: DurationOrNone = Field(
+        default=timedelta(hours=24),
+        description="Watches notify nobody of items that are older than this and were there before the last run.",
     )
     floodmark_url: HttpUrl | None = Field(
         default=None, description="A Floodmark server that commands use instead of a database."

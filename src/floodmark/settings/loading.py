@@ -111,16 +111,25 @@ def _contradictions(settings: Settings) -> list[str]:
         f"{low.upper()}={format_value(least)} is more than {high.upper()}={format_value(most)}"
         for low, least, high, most in values
         if least > most
-    ] + _check_mail_pair(settings)
+    ] + _check_pairs(settings)
 
 
-def _check_mail_pair(settings: Settings) -> list[str]:
-    """Return an error if only one of mail recipient and mail server is set."""
-    to, server = settings.notify_email_to, settings.notify_email_smtp_url
-    if (to is None) == (server is None):
-        return []
-    given, missing = ("TO", "SMTP_URL") if server is None else ("SMTP_URL", "TO")
-    return [f"NOTIFY_EMAIL_{given} is set and NOTIFY_EMAIL_{missing} is not: mail needs both"]
+# Settings that are only useful together, and what needs them.
+_PAIRS = (
+    ("notify_email_to", "notify_email_smtp_url", "mail needs both"),
+    ("notify_telegram_bot_token", "notify_telegram_chat", "a Telegram bot needs both"),
+)
+
+
+def _check_pairs(settings: Settings) -> list[str]:
+    """Return an error for each pair of which only one is set."""
+    found = []
+    for first, second, why in _PAIRS:
+        is_set = {name: getattr(settings, name) is not None for name in (first, second)}
+        if len(set(is_set.values())) > 1:
+            given, missing = sorted(is_set, key=lambda name: not is_set[name])
+            found.append(f"{given.upper()} is set and {missing.upper()} is not: {why}")
+    return found
 
 
 def _as_text(value: str | float) -> str:

@@ -273,6 +273,7 @@ watermarks = Table(
     Column("last_checked_at", UtcTime),
     # The stream of the items, if it has another name: one channel may be collected under several names.
     Column("items_stream", Text),
+    partial_index("ix_watermarks_items_stream", "items_stream IS NOT NULL", "items_stream"),
     sqlite_with_rowid=False,
 )
 
@@ -328,6 +329,8 @@ outbox = Table(
     Column("position", BigInteger),
     Column("sent_at", UtcTime),
     Column("traceparent", Text),
+    # Whether the item is older than the run that found it: see `rules.backfill`.
+    Column("existed", Text),
     sqlite_autoincrement=True,
 )
 partial_index("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)

@@ -27,7 +27,7 @@ WITH moved AS (
        SET value = COALESCE($3::jsonb, value), high_water = COALESCE($4::jsonb, high_water),
            items_stream = COALESCE($14, items_stream), moved_at = clock_timestamp()
      WHERE stream = $13 AND fence = $2
-    RETURNING 1
+    RETURNING last_checked_at
 ), incoming AS (
     SELECT n.* FROM unnest($5::text[], $6::timestamptz[], $7::bytea[], $8::text[], $9::bool[])
       WITH ORDINALITY AS n(key, occurred_at, data, content_hash, deleted, place)
@@ -57,10 +57,15 @@ WITH moved AS (
      WHERE i.content_hash <> excluded.content_hash
        -- Replace only what this statement has archived: otherwise the other job's item stays.
        AND EXISTS (SELECT 1 FROM archived a WHERE a.key = i.key AND a.revision = i.revision)
-    RETURNING i.key, i.revision
+    RETURNING i.key, i.revision, i.occurred_at
 ), events AS (
-    INSERT INTO outbox (stream, key, revision, created_at, traceparent)
-    SELECT $1, k.key, k.revision, clock_timestamp(), $15 FROM kept k
+    INSERT INTO outbox (stream, key, revision, created_at, traceparent, existed)
+    SELECT $1, k.key, k.revision, clock_timestamp(), $15,
+           -- `rules.backfill.existed_before`
+           CASE WHEN (SELECT last_checked_at FROM moved) IS NULL
+                THEN CASE WHEN k.occurred_at >= $16::timestamptz THEN NULL ELSE 'first_run' END
+                WHEN k.occurred_at < (SELECT last_checked_at FROM moved) THEN 'last_run' END
+      FROM kept k
 )
 SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count(*) FILTER (WHERE revision > 1)
   FROM kept
@@ -154,6 +159,7 @@ class PostgresKeeping:
             lease.job.stream,
             batch.stream,
             lease.traceparent,
+            lease.scheduled_for,
         )
 
         async def work(connection: Connection) -> Kept:

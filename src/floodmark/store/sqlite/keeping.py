@@ -10,18 +10,20 @@ from floodmark.model.batch import Batch, Kept, PollResult, SitePage
 from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
+from floodmark.rules.backfill import Existed, existed_before
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.item_rows import Packed, pack, pack_pages, pack_watermark
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish, Unsent
 from floodmark.store.rule_sql import ADAPTIVE
-from floodmark.store.types import to_text
+from floodmark.store.types import from_text, to_text
 
 _MOVE = """
 UPDATE watermarks SET value = COALESCE(?, value), high_water = COALESCE(?, high_water), moved_at = ?,
        items_stream = COALESCE(?, items_stream)
  WHERE stream = ? AND fence = ?
+RETURNING last_checked_at
 """
 
 _KNOWN = """
@@ -50,10 +52,11 @@ UPDATE items SET revision = revision + 1, occurred_at = ?, collected_at = ?, dat
  WHERE stream = ? AND key = ?
 """
 
-_ADD_EVENT = "INSERT INTO outbox (stream, key, revision, created_at, traceparent) VALUES (?, ?, ?, ?, ?)"
+_ADD_EVENT = "INSERT INTO outbox (stream, key, revision, existed, created_at, traceparent) VALUES (?, ?, ?, ?, ?, ?)"
+# Events of new items that have all the same `existed`, as nearly all batches do.
 _ADD_NEW_EVENTS = """
-INSERT INTO outbox (stream, key, revision, created_at, traceparent)
-SELECT ?1, value, 1, ?2, ?3 FROM json_each(?4) ORDER BY json_each.key
+INSERT INTO outbox (stream, key, revision, existed, created_at, traceparent)
+SELECT ?1, value, 1, ?2, ?3, ?4 FROM json_each(?5) ORDER BY json_each.key
 """
 
 _FENCED = "SELECT 1 FROM watermarks WHERE stream = ? AND fence = ?"
@@ -123,8 +126,9 @@ class SqliteKeeping:
                 return self._keep_poll(connection, lease, batch)
             stream, now = batch.stream or lease.job.stream, to_text(self._clock.now())
             failpoint("keep.begun")
-            moved = connection.execute(_MOVE, (value, high_water, now, batch.stream, lease.job.stream, lease.fence))
-            if not moved.rowcount:
+            place = (value, high_water, now, batch.stream, lease.job.stream, lease.fence)
+            moved = connection.execute(_MOVE, place).fetchall()
+            if not moved:
                 raise _fenced(lease)
             rows = connection.execute(_KNOWN, (stream, keys)) if packed else ()
             known = {key: (content_hash, revision) for key, content_hash, revision in rows}
@@ -132,15 +136,14 @@ class SqliteKeeping:
             changed = [item for item in packed if item.key in known and known[item.key][0] != item.content_hash]
             shared = _shared_values(lease, batch, now)
             _insert(connection, _INSERT, _NEW_ROW, [_new_row(item) for item in new], shared)
+            events = new
             if changed:
                 connection.executemany(_ARCHIVE, [(stream, item.key) for item in changed])
                 connection.executemany(_CHANGE, [_changed_row(lease, stream, item, now) for item in changed])
                 touched = {item.key for item in (*new, *changed)}
-                revisions = [(item.key, known.get(item.key, _NEW)[1] + 1) for item in packed if item.key in touched]
-                connection.executemany(_ADD_EVENT, [(stream, *event, now, lease.traceparent) for event in revisions])
-            elif new:
-                new_keys = keys if not known else encode_json([item.key for item in new])
-                connection.execute(_ADD_NEW_EVENTS, (stream, now, lease.traceparent, new_keys))
+                events = [item for item in packed if item.key in touched]
+            revisions = [known.get(item.key, _NEW)[1] + 1 for item in events] if changed else None
+            _add_events(connection, events, revisions, _existed(lease, moved[0][0], events), (stream, now, lease))
             if batch.pages:
                 _insert(connection, _PAGES, _PAGE_ROW, _page_rows(batch.pages, now), (lease.job.stream,))
             if batch.blobs:
@@ -210,6 +213,30 @@ def _insert(
         some = rows[start : start + _AT_ONCE]
         values = [*shared, *chain.from_iterable(some)]
         connection.execute(statement.format(rows=", ".join([row] * len(some))), values)
+
+
+def _existed(lease: Lease, checked_at: str | None, events: Sequence[Packed]) -> list[Existed | None]:
+    """Return for each item whether it is older than this run."""
+    checked = None if checked_at is None else from_text(checked_at)
+    return [existed_before(item.occurred_at, checked, began=lease.scheduled_for) for item in events]
+
+
+def _add_events(
+    connection: sqlite3.Connection,
+    items: Sequence[Packed],
+    revisions: Sequence[int] | None,
+    existed: Sequence[Existed | None],
+    shared: tuple[str, str, Lease],
+) -> None:
+    """Write the events of items, in their order. `revisions` is None if all of them are new."""
+    stream, now, lease = shared
+    if revisions is None and len(set(existed)) == 1:
+        keys = encode_json([item.key for item in items])
+        connection.execute(_ADD_NEW_EVENTS, (stream, existed[0], now, lease.traceparent, keys))
+    elif items:
+        numbers = revisions or [1] * len(items)
+        rows = zip(items, numbers, existed, strict=True)
+        connection.executemany(_ADD_EVENT, [(stream, item.key, *row, now, lease.traceparent) for item, *row in rows])
 
 
 def _page_rows(pages: Sequence[SitePage], now: str) -> list[tuple[Any, ...]]:

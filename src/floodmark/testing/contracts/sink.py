@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +23,10 @@ from floodmark.store.tables import item_revisions, items, outbox, watermarks
 from floodmark.testing.factories import (
     AT_ONCE,
     count_of,
+    execution_of,
     expire,
+    given_executions,
+    given_job,
     given_lease,
     given_queued,
     rescue,
@@ -156,6 +159,45 @@ class SinkContract(StoreContract):
         await sink.keep(lease, Batch([Item("1", 1)], {"id": 1}))
         await sink.keep(lease, Batch([Item("2", 2)]))
         assert (await watermark_of(resources, lease))["value"] == {"id": 1}
+
+    @pytest.mark.spec("B8")
+    async def test_an_event_says_whether_its_item_is_older_than_the_run(
+        self, resources: Resources, sink: SqlSink
+    ) -> None:
+        """Older than the first run of the stream, older than the last complete one, or new."""
+
+        async def collect(*items: Item) -> datetime:
+            lease = (await take(resources))[0]
+            await sink.keep(lease, Batch(list(items)))
+            assert await settle(resources, lease, Done())
+            stored = await watermark_of(resources, lease)
+            checked_at: datetime = stored["last_checked_at"]
+            return checked_at
+
+        hour = timedelta(hours=1)
+        job_id = await given_job(resources, name="news")
+        [first] = await given_executions(resources, [job_id])
+        began = (await execution_of(resources, first))["scheduled_for"]
+        checked = await collect(
+            Item("a", 1), Item("b", 1, began - hour), Item("c", 1, began), Item("d", 1, began + hour)
+        )
+        await given_executions(resources, [job_id])
+        checked = await collect(
+            Item("a", 2), Item("e", 1), Item("b", 2, began - hour), Item("f", 1, checked), Item("g", 1, checked - hour)
+        )
+
+        existed = {(row["key"], row["revision"]): row["existed"] for row in await rows_of(resources, outbox)}
+        assert existed == {
+            ("a", 1): "first_run",
+            ("b", 1): "first_run",
+            ("c", 1): None,
+            ("d", 1): None,
+            ("a", 2): None,
+            ("e", 1): None,
+            ("b", 2): "last_run",
+            ("f", 1): None,
+            ("g", 1): "last_run",
+        }
 
     @pytest.mark.spec("T3")
     async def test_the_high_water_mark_lasts_until_success(self, resources: Resources, sink: SqlSink) -> None:

@@ -1,0 +1,1 @@
+"""Watches: notify people of items that match, and of sources that are gone or late."""
