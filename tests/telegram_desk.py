@@ -1,7 +1,7 @@
 """Floodmark at work on a loopback Telegram, and the questions tests ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -136,10 +136,12 @@ async def working(
     clock: Clock | None = None,
     scheduler: bool = True,
     worker: bool = True,
+    foreign: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
     chosen = Settings(**{"database_url": database_url, "hostname": "test", **QUICK, **settings})
+    chosen = chosen.with_foreign(foreign or {})
     events = Events()
     app = Floodmark(chosen, events=events, clock=clock)
     async with served(app, scheduler=scheduler, worker=worker) as (resources, url):

@@ -39,6 +39,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import State
 from floodmark.model.external_triggers import NewTrigger
 from floodmark.model.job import NEVER
+from floodmark.model.watches import WatchFields
 from floodmark.observability.events import Events
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.stored_tokens import Tokens
@@ -91,6 +92,7 @@ THERE: dict[str, str] = {
     "session_id": "5" * 16,
     "login_id": "there",
     "consumer": "reader:there",
+    "watch": "there",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -234,6 +236,11 @@ async def _furnish_sink(resources: Resources) -> None:
     await resources.repositories.sink_letters.add("spare", event, "not wanted")
 
 
+async def _furnish_watch(operations: LocalOperations) -> None:
+    with suppress(Conflict):
+        await operations.add_watch(WatchFields(name=THERE["watch"], query="fire"))
+
+
 async def _furnish(resources: Resources) -> None:
     """One of each; those that are there stay."""
     operations, database = LocalOperations(resources, Actor(who="keeper")), resources.database
@@ -261,6 +268,7 @@ async def _furnish(resources: Resources) -> None:
     await operations.set_limit("1", 600, "maintenance")
     await resources.repositories.consumers.start("reader:there", 0)
     await _furnish_sink(resources)
+    await _furnish_watch(operations)
     await Breakers(resources.database, resources.clock).change(
         "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
     )

@@ -25,6 +25,7 @@ from conftest import started
 from floodmark import Job
 from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
+from floodmark.model.watches import WatchFields
 from floodmark.observability.events import BreakerMoved, PagesVisited
 from floodmark.observability.metrics.catalogue import CATALOGUE, Described
 from floodmark.operations.local import LocalOperations
@@ -121,10 +122,16 @@ async def test_every_panel_and_every_alert_has_something_to_show(
             sqlite_copy,
             listen=(BreakerMoved, PagesVisited),
             pushgateway_url=gateway.url,
+            sinks="archive=webhook, broken=webhook",
+            foreign={f"SINK_{name}_URL": site.at(HOST, f"/{name}") for name in ("ARCHIVE", "BROKEN")},
             **{**QUICK, **site.settings(HOST)},
         ) as desk,
         watched(desk, gateway) as prometheus,
     ):
+        site.always("/ARCHIVE", status(204))
+        site.always("/BROKEN", status(500))
+        operations = LocalOperations(desk.resources, Actor(who="tester", via="test"))
+        await operations.add_watch(WatchFields(name="posts", query="still"))
         await asyncio.gather(read_channels(desk, living, telegram), crawl(desk, site), be_triggered(desk))
         queries = [*panel_queries(), *alert_queries()]
 

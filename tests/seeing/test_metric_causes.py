@@ -279,6 +279,8 @@ REPAIRED = (
 SHARED = ("floodmark_executions_offered_total",)
 # By test_websub.py, with a real hub.
 REFUSED = ("floodmark_hints_refused_total",)
+# By system/test_search.py.
+INDEXED = ("floodmark_search_items_total", "floodmark_search_lag_seconds")
 # By delivering/test_sinks.py, with real receivers.
 DELIVERED = (
     "floodmark_sink_events_total",
@@ -451,7 +453,18 @@ async def test_what_is_repaired_is_counted(redis_on_postgres: Opened) -> None:
 def test_no_metric_is_without_a_cause() -> None:
     caused = [
         name
-        for names in (*AT_WORK.values(), MEASURED, REPAIRED, UNFINISHED, SHARED, REFUSED, DELIVERED, PUSHED, WATCHED)
+        for names in (
+            *AT_WORK.values(),
+            MEASURED,
+            REPAIRED,
+            UNFINISHED,
+            SHARED,
+            REFUSED,
+            INDEXED,
+            DELIVERED,
+            PUSHED,
+            WATCHED,
+        )
         for name in names
     ]
     assert len(caused) == len(set(caused)), "each once"

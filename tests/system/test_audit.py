@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import Select, Table, insert, select
 
 from command_line import CommandLine, environment
 from floodmark.coordination.signals.port import Topic
@@ -107,9 +107,13 @@ async def furnish(operations: LocalOperations) -> None:
 async def everything(operations: LocalOperations) -> Tables:
     async with operations.resources.database.reading() as connection:
         return {
-            table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
+            table.name: [dict(row) for row in (await connection.execute(_in_order(table))).mappings()]
             for table in load_metadata().sorted_tables
         }
+
+
+def _in_order(table: Table) -> Select[Any]:
+    return select(table).order_by(*table.primary_key)
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -531,7 +531,7 @@ def test_a_failed_run_exits_with_1_and_waits_in_the_dead_letters(live: CommandLi
     assert live.explain("hopeless") == "dead"
 
     [group] = live.good("dlq", "ls", "hopeless", "--json").json
-    assert set(group) == {"fingerprint", "count", "example", "newest", "jobs", "mark"}
+    assert set(group) == {"fingerprint", "count", "example", "newest", "oldest", "jobs", "mark"}
     assert (group["count"], group["jobs"]) == (1, ["hopeless"])
     assert group["mark"] in live.good("dlq").out
     [letter] = live.good("dlq", "ls", "hopeless", "--each", "--json").json

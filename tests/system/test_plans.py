@@ -14,7 +14,24 @@ from floodmark.testing.factories import Opened
 
 pytest_plugins = ("backends",)
 
-A_POST: tuple[Any, ...] = ("s", 1, "{}", "{}", ["k"], [None], [b"{}"], ["h"], [False], None, None, "e", "s", "s", None)
+A_POST: tuple[Any, ...] = (
+    "s",
+    1,
+    "{}",
+    "{}",
+    ["k"],
+    [None],
+    [b"{}"],
+    ["h"],
+    [False],
+    None,
+    None,
+    "e",
+    "s",
+    "s",
+    None,
+    None,
+)
 
 
 @pytest.mark.spec("G8")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import delete, update
 
 from floodmark.app import Floodmark
@@ -16,6 +17,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Done
 from floodmark.observability.events import ItemsIndexed
+from floodmark.observability.metrics import Metrics, render
 from floodmark.operations.doctor import doctor_of
 from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
@@ -216,6 +218,8 @@ async def test_the_index_follows_the_relay(resources: Resources, operations: Loc
     """A running scheduler indexes within moments, and the rest when it stops."""
     role, stop, lags = SchedulerRole(resources), asyncio.Event(), list[float]()
     resources.events.listen(ItemsIndexed, lambda event: lags.append(event.lag))
+    metrics = Metrics(CollectorRegistry(), 10)
+    metrics.attach(resources.events)
     lease = await given_lease(resources)
     running = asyncio.create_task(role.run(stop))
     try:
@@ -230,6 +234,8 @@ async def test_the_index_follows_the_relay(resources: Resources, operations: Loc
     assert (status.condition, status.pending, status.is_followed) == ("ready", 0, False)
     assert await find(operations, "fire") == ["2", "1"]
     assert lags[-1] == 0.0
+    shown = render(metrics.registry).decode().splitlines()
+    assert {"floodmark_search_items_total 2.0", "floodmark_search_lag_seconds 0.0"} <= set(shown)
 
 
 async def test_searches_say_what_they_may_miss(resources: Resources, operations: LocalOperations) -> None:

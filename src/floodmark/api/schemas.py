@@ -49,6 +49,7 @@ _NAMES: Mapping[str, str] = {
     "StoredAccount": "AddedAccountOut",
     "DeadLetterGroup": "GroupOut",
     "LogEntry": "LogEntry",
+    "WatchMatchRow": "StoredWatchMatchOut",
 }
 # Fields whose type in a response differs from the struct, or that are added to it.
 _SENT_AS: Mapping[type[Struct], Mapping[str, tuple[Any, str | None]]] = {

@@ -205,6 +205,8 @@ class Operation(Derived[P, R_co]):
     is_body_required: bool | None = None
     is_content: bool = False
     is_private: bool = False
+    # A POST that changes nothing: its arguments need a body.
+    is_reading: bool = False
     # The request has an Idempotency-Key; the handler takes `job_id` and `may_exist`.
     is_repeatable: bool = False
     media: Sequence[str] = ()

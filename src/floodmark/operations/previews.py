@@ -11,7 +11,13 @@ from .words import Name, Text
 class PreviewOperations:
     """Look at a target before a job is added."""
 
-    @post("/preview", tag="Jobs", operation_id="preview_target", body=("PreviewIn", "A target to look at."))
+    @post(
+        "/preview",
+        tag="Jobs",
+        operation_id="preview_target",
+        is_reading=True,
+        body=("PreviewIn", "A target to look at."),
+    )
     async def preview(
         self,
         target: Annotated[

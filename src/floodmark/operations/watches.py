@@ -73,7 +73,13 @@ class WatchOperations:
     async def resume_watch(self, name: WatchName) -> WatchRow:
         """Resume a watch. Items that were collected during the pause are not looked at."""
 
-    @post("/watches/try", role="read", tag=_TAG, body=("WatchTrialIn", "A watch, and the events to look at."))
+    @post(
+        "/watches/try",
+        role="read",
+        tag=_TAG,
+        is_reading=True,
+        body=("WatchTrialIn", "A watch, and the events to look at."),
+    )
     async def try_watch(
         self,
         fields: NewWatch,

@@ -14,6 +14,8 @@ from .tables import job_executions
 
 SELECT_EXECUTION = select(*(job_executions.c[name] for name in Execution.__struct_fields__))
 
+_UNREADABLE_SHOWN = 200
+
 
 def execution_from_row(row: Any) -> Execution:
     """Return an execution from a row of `SELECT_EXECUTION`."""
@@ -21,6 +23,9 @@ def execution_from_row(row: Any) -> Execution:
     columns["state"] = State(columns["state"])
     columns["priority"] = Priority(columns["priority"])
     columns["hold"] = None if columns["hold"] is None else Hold(columns["hold"])
+    if isinstance(columns["params"], str):
+        # Nested too deeply: an unreadable value comes as its text.
+        columns["params"] = {"unreadable": columns["params"][:_UNREADABLE_SHOWN]}
     return Execution(**columns)
 
 

@@ -60,7 +60,7 @@ class NotificationRepository(Repository):
             .where(_c.due_at <= now, _c.due_at.is_not(None), _c.notification_id.is_(None), ~_w.paused)
         )
         async with self._database.reading() as connection:
-            due = list(await connection.execute(query.order_by(_c.due_at).limit(limit)))
+            due = list(await connection.execute(query.order_by(_c.due_at, _c.watch_id, _c.channel).limit(limit)))
         return sum([await self._make(row.watch_id, row.channel, now, instance) for row in due])
 
     async def _make(self, watch_id: str, channel: str, now: datetime, instance: str) -> bool:
@@ -102,7 +102,7 @@ class NotificationRepository(Repository):
         cells = (_n.notification_id, _n.watch_id, _n.channel, _n.message, _n.attempts, _n.matches)
         query = select(*cells).join(watches, _w.watch_id == _n.watch_id)
         query = query.where(_n.try_at <= now, _n.try_at.is_not(None), _n.channel == channel, ~_w.paused)
-        rows = await self._database.fetch(query.order_by(_n.try_at).limit(limit))
+        rows = await self._database.fetch(query.order_by(_n.try_at, _n.notification_id).limit(limit))
         return [UnsentNotification(**{**row, "message": msgspec.convert(row["message"], Notification)}) for row in rows]
 
     async def claim(self, unsent: UnsentNotification, *, until: timedelta) -> bool:

@@ -166,14 +166,17 @@ function swapRegions(text) {
   return isWhole;
 }
 
-// A region in which somebody types, selects text or has opened a menu is left alone.
+// A region in which somebody types, selects text or is asked a question is left alone.
 function isInUse(region) {
+  if (questioned && region.contains(questioned)) return true;
   const active = document.activeElement, selection = document.getSelection();
   if (active && region.contains(active) && active.matches("input:not([type=checkbox]), select, textarea")) return true;
   return Boolean(selection && !selection.isCollapsed && region.contains(selection.anchorNode));
 }
 
 /* ---- Forms -------------------------------------------------------------------------------------------------- */
+
+let questioned = null; // The form whose question is open.
 
 async function askFirst(text) {
   const dialog = document.getElementById("ask");
@@ -197,7 +200,10 @@ document.addEventListener("submit", async (event) => {
   if (question && !form.querySelector("input[name=sure]")) {
     event.preventDefault();
     const count = document.querySelectorAll("[data-choose]:checked").length;
-    if (!await askFirst(question.replace("{count}", count))) return;
+    questioned = form;
+    const isSure = await askFirst(question.replace("{count}", count));
+    questioned = null;
+    if (!isSure) return;
     addField(form, "sure", "yes");
     form.requestSubmit(button);
     return;
