@@ -66,9 +66,9 @@ class SearchIndex(Protocol):
         ...
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
-        """Return the newest matches, newest first; with `before`, only those with a lesser id."""
+        """Return the newest matches, newest first; with `before`, only those with a lesser id. None matches all."""
         ...
 
     async def rank(self, query: Node, within: SearchFilter = EVERYTHING, *, limit: int = 50) -> list[IndexHit]:

@@ -93,7 +93,7 @@ class PostgresSearchIndex:
         return await self._database.hot("search", work)
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
         """Return the newest matches, newest first."""
         async with self._searching() as finder:

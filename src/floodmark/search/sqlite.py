@@ -64,6 +64,13 @@ SELECT d.id, s.stream, d.key, d.revision
  WHERE w.words MATCH :query AND w.rowid >= :first AND w.rowid < :end {condition}
  ORDER BY w.rowid DESC LIMIT :limit
 """
+# Without words: all documents in the order of their ids. CROSS JOIN keeps that order.
+_FIND_ALL = """
+SELECT d.id, s.stream, d.key, d.revision
+  FROM documents d CROSS JOIN streams s ON s.stream_id = d.stream_id
+ WHERE d.id >= :first AND d.id < :end {condition}
+ ORDER BY d.id DESC LIMIT :limit
+"""
 _RANK = f"""
 SELECT d.id, s.stream, d.key, d.revision
   FROM (SELECT w.rowid AS id, bm25(words, 4.0, 1.0, 0.0) AS score FROM words w
@@ -75,6 +82,7 @@ SELECT d.id, s.stream, d.key, d.revision
 _IN_STREAMS = """
 AND (SELECT stream_id FROM documents WHERE id = w.rowid) IN (SELECT value FROM json_each(:stream_ids))
 """
+_ALL_IN_STREAMS = "AND d.stream_id IN (SELECT value FROM json_each(:stream_ids))"
 
 
 class _Known(NamedTuple):
@@ -126,7 +134,7 @@ class SqliteSearchIndex:
             return False
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
         """Return the newest matches, newest first."""
         return await self._search(_FIND, query, within, before=before, limit=limit)
@@ -161,7 +169,7 @@ class SqliteSearchIndex:
         return sorted(found)
 
     async def _search(
-        self, statement: str, query: Node, within: SearchFilter, *, before: int | None, limit: int
+        self, statement: str, query: Node | None, within: SearchFilter, *, before: int | None, limit: int
     ) -> list[IndexHit]:
         work = partial(_search, statement=statement, query=query, within=within, before=before, limit=limit)
         with suppress(MissingFile):
@@ -274,7 +282,7 @@ def _search(
     connection: sqlite3.Connection,
     *,
     statement: str,
-    query: Node,
+    query: Node | None,
     within: SearchFilter,
     before: int | None,
     limit: int,
@@ -288,8 +296,12 @@ def _search(
     if ids == []:
         return []
     is_checked = ids is not None and len(ids) > MOST_STREAM_TOKENS
-    arguments["query"] = fts5_expression(query, None if is_checked else ids)
+    expression, condition = fts5_expression(query, None if is_checked else ids), _IN_STREAMS
+    if expression is None:
+        statement, condition = _FIND_ALL, _ALL_IN_STREAMS
+    else:
+        arguments["query"] = expression
     if is_checked:
         arguments["stream_ids"] = msgspec.json.encode(ids).decode()
-    rows = connection.execute(statement.format(condition=_IN_STREAMS if is_checked else ""), arguments)
+    rows = connection.execute(statement.format(condition=condition if is_checked else ""), arguments)
     return [IndexHit(*row) for row in rows]
