@@ -1,7 +1,9 @@
 """Chooses the streams to search, by name, tag and source. Tables: `jobs`, `watermarks`."""
 
 import re
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
@@ -12,12 +14,33 @@ from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import jobs, watermarks
 
+_SECONDS, _LEAST_REMEMBERED, _MOST_REMEMBERED = 10.0, 1000, 8
 _ITEMS_STREAM = func.coalesce(watermarks.c.items_stream, watermarks.c.stream)
 
 
 def is_pattern(text: str) -> bool:
     """Return whether a text stands for several streams."""
     return "*" in text
+
+
+class RecentChoices:
+    """Choices among many streams, for some seconds: a page that follows new items makes the same one every second."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._known = now, OrderedDict[Hashable, tuple[float, frozenset[str]]]()
+
+    def get(self, key: Hashable) -> frozenset[str] | None:
+        """Return a choice that was made within the last seconds."""
+        made, streams = self._known.get(key, (0.0, None))
+        return streams if streams is not None and self._now() - made < _SECONDS else None
+
+    def put(self, key: Hashable, streams: frozenset[str], looked_at: int) -> None:
+        """Remember a choice for which many streams were looked at. Others take no time, and are always current."""
+        self._known.pop(key, None)
+        if max(len(streams), looked_at) >= _LEAST_REMEMBERED:
+            self._known[key] = self._now(), streams
+            if len(self._known) > _MOST_REMEMBERED:
+                self._known.popitem(last=False)
 
 
 class StreamChoice(Repository):

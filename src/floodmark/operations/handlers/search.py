@@ -126,8 +126,21 @@ class SearchHandlers(SearchOperations, Handlers):
         self, stream: str | Sequence[str] | None, tag: str | None, source: str | None
     ) -> frozenset[str] | None:
         """Return the streams of items to search, None for all."""
+        texts = (stream,) if isinstance(stream, str) else tuple(stream or ())
+        if not texts and tag is None and source is None:
+            return None
+        recent = self.resources.search.choices
+        found = recent.get((texts, tag, source))
+        if found is None:
+            found, looked_at = await self._find_streams(texts, tag, source)
+            recent.put((texts, tag, source), found, looked_at)
+        return found
+
+    async def _find_streams(
+        self, texts: Sequence[str], tag: str | None, source: str | None
+    ) -> tuple[frozenset[str], int]:
+        """Return the streams of items to search, and how many were looked at."""
         choice, known = StreamChoice(self.resources.database, self.resources.clock), list[str]()
-        texts = [stream] if isinstance(stream, str) else list(stream or ())
         if source is not None or any(map(is_pattern, texts)):
             known = await self.resources.search.index.list_streams()
         chosen: list[set[str]] = []
@@ -141,7 +154,7 @@ class SearchHandlers(SearchOperations, Handlers):
             chosen.append(await choice.with_tag(tag))
         if source is not None:
             chosen.append(await choice.of_source(source, known))
-        return frozenset(set.intersection(*chosen)) if chosen else None
+        return frozenset(set.intersection(*chosen)), len(known)
 
 
 def _is_within(time: datetime, within: SearchFilter) -> bool:
