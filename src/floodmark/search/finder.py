@@ -102,6 +102,7 @@ def hit_of(item: StoredItem, query: Node | None = None) -> SearchHit:
         collected_at=item.collected_at,
         deleted=item.deleted,
         url=found.url,
+        channel=next(iter(found.fields.get("channel") or found.fields.get("feed") or ()), None),
         title=mark_title(query, found.title),
         snippet=snippet_of(query, found),
     )
