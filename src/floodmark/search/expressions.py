@@ -13,6 +13,12 @@ def stream_token(stream_id: int) -> str:
     return f"::{stream_id}"
 
 
+def like_pattern(pattern: str) -> str:
+    r"""Return a pattern with `*` for any text as one of LIKE, with `\` before characters that are not special."""
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")
+
+
 def fts5_expression(node: Node | None, stream_ids: Iterable[int] | None = None) -> str | None:
     """Return a query for FTS5 of SQLite, limited to streams; None if there is nothing to look for."""
     parts = [] if node is None else [_fts5(node)]

@@ -20,6 +20,9 @@ from .state import IndexState
 MOST_RANKED, MOST_SHOWN_RANKED = 10_000, 1000
 # With more streams than this, each hit is checked for its stream.
 MOST_STREAM_TOKENS = 256
+# Without words, the newest documents are first compared here: many streams have an item among them, and their names
+# would take longer to send than all the rest.
+GLANCED_AT = 2000
 
 
 class IndexDamaged(Unavailable):
@@ -75,8 +78,8 @@ class SearchIndex(Protocol):
         """Return the best of the `MOST_RANKED` newest matches, best first."""
         ...
 
-    async def list_streams(self) -> list[str]:
-        """Return the streams that it knows, in no order."""
+    async def list_streams(self, pattern: str = "*") -> list[str]:
+        """Return the streams that it knows, in no order; with `*` for any text, about those that match."""
         ...
 
     async def list_fields(self) -> list[str]:

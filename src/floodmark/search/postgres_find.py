@@ -14,7 +14,7 @@ from floodmark.store.async_engine import AsyncConnection
 
 from .document_ids import first_id, ids_between, second_of_id
 from .expressions import stream_token, tsquery
-from .port import MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
+from .port import GLANCED_AT, MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
 from .query import Node
 from .state import IndexState
 
@@ -107,6 +107,10 @@ class PostgresFinder(Struct, frozen=True):
         return [hits[number] for (number,) in best]
 
     async def _newest(self, query: Node | None, within: SearchFilter, before: int | None, limit: int) -> list[IndexHit]:
+        if query is None and within.streams is not None and len(within.streams) > MOST_STREAM_TOKENS:
+            found = await self._glance(within.streams, within, before)
+            if len(found) >= limit:
+                return found[:limit]
         bounds = await self._bounds(query, within, before)
         if bounds is None:
             return []
@@ -123,6 +127,13 @@ class PostgresFinder(Struct, frozen=True):
             narrowed = f"({bounds.query}) & ({period_tokens})" if period_tokens else bounds.query
             found += await self._hits(_FIND, bounds, (first, end, narrowed, limit - len(found)))
         return found
+
+    async def _glance(self, streams: frozenset[str], within: SearchFilter, before: int | None) -> list[IndexHit]:
+        """Return those of the newest documents that are in many streams."""
+        first, end = ids_between(within.since, within.until, self.state.moved)
+        bounds = _Bounds(first, end if before is None else min(end, before), None)
+        newest = await self._hits(_FIND_ALL, bounds, (bounds.first, bounds.end, GLANCED_AT))
+        return [hit for hit in newest if hit.stream in streams]
 
     async def _hits(self, statement: str, bounds: _Bounds, arguments: tuple[Any, ...]) -> list[IndexHit]:
         rows = await self.connection.exec_driver_sql(bounds.complete(statement), (*arguments, *bounds.more))

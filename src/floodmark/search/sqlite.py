@@ -26,8 +26,8 @@ from floodmark.process.failpoints import failpoint
 
 from .document_ids import IdAllocator, first_id, ids_between
 from .documents import SearchableItem, SearchDocument, digest_of, document_of
-from .expressions import fts5_expression, stream_token
-from .port import EVERYTHING, MOST_RANKED, MOST_STREAM_TOKENS, IndexDamaged, IndexHit, SearchFilter
+from .expressions import fts5_expression, like_pattern, stream_token
+from .port import EVERYTHING, GLANCED_AT, MOST_RANKED, MOST_STREAM_TOKENS, IndexDamaged, IndexHit, SearchFilter
 from .query import Node
 from .sqlite_file import IndexFile, MissingFile, transaction
 from .state import IndexState, count_documents, decode_state, encode_state, is_same_progress, new_state
@@ -143,9 +143,9 @@ class SqliteSearchIndex:
         """Return the best of the newest matches, best first."""
         return await self._search(_RANK, query, within, before=None, limit=limit)
 
-    async def list_streams(self) -> list[str]:
-        """Return the streams that it knows."""
-        return await self._list("SELECT stream FROM streams")
+    async def list_streams(self, pattern: str = "*") -> list[str]:
+        """Return the streams that it knows. Upper and lower case of a pattern do not matter."""
+        return await self._list("SELECT stream FROM streams WHERE stream LIKE ? ESCAPE '\\'", like_pattern(pattern))
 
     async def list_fields(self) -> list[str]:
         """Return the names of fields that its documents have."""
@@ -176,9 +176,9 @@ class SqliteSearchIndex:
             return await self._reader.run(work)
         return []
 
-    async def _list(self, query: str) -> list[str]:
+    async def _list(self, query: str, *arguments: str) -> list[str]:
         with suppress(MissingFile):
-            return await self._reader.run(lambda connection: [name for (name,) in connection.execute(query)])
+            return await self._reader.run(lambda connection: [name for (name,) in connection.execute(query, arguments)])
         return []
 
 
@@ -292,6 +292,11 @@ def _search(
         return []
     first, end = ids_between(within.since, within.until, state.moved)
     arguments: dict[str, Any] = {"first": first, "end": end if before is None else min(end, before), "limit": limit}
+    if query is None and within.streams is not None and len(within.streams) > MOST_STREAM_TOKENS:
+        rows = connection.execute(_FIND_ALL.format(condition=""), {**arguments, "limit": GLANCED_AT})
+        found = [hit for hit in map(IndexHit._make, rows) if hit.stream in within.streams]
+        if len(found) >= limit:
+            return found[:limit]
     ids = None if within.streams is None else sorted(_find_streams(connection, within.streams).values())
     if ids == []:
         return []

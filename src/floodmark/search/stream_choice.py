@@ -24,7 +24,7 @@ def is_pattern(text: str) -> bool:
 
 
 class RecentChoices:
-    """Choices among many streams, for some seconds: a page that follows new items makes the same one every second."""
+    """Choices of many streams, for some seconds: a page that follows new items makes the same one every second."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._known = now, OrderedDict[Hashable, tuple[float, frozenset[str]]]()
@@ -34,10 +34,10 @@ class RecentChoices:
         made, streams = self._known.get(key, (0.0, None))
         return streams if streams is not None and self._now() - made < _SECONDS else None
 
-    def put(self, key: Hashable, streams: frozenset[str], looked_at: int) -> None:
-        """Remember a choice for which many streams were looked at. Others take no time, and are always current."""
+    def put(self, key: Hashable, streams: frozenset[str]) -> None:
+        """Remember a choice of many streams. Others take little time, and are always current."""
         self._known.pop(key, None)
-        if max(len(streams), looked_at) >= _LEAST_REMEMBERED:
+        if len(streams) >= _LEAST_REMEMBERED:
             self._known[key] = self._now(), streams
             if len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
@@ -50,10 +50,14 @@ class StreamChoice(Repository):
         """Return the streams of items whose name matches, by the name of the stream or of what it is collected from."""
         # Names of streams contain URLs: only the * is special.
         fits = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        found = {name for name in known if fits(name)}
+        query = select(watermarks.c.stream, _ITEMS_STREAM)
         async with self._database.reading() as connection:
-            rows = await connection.execute(select(watermarks.c.stream, _ITEMS_STREAM))
-            found = {stream for name, stream in rows if fits(name)}
-        found |= {name for name in known if fits(name)}
+            # Those whose items have another name. All others are known, unless they have no items yet.
+            renamed = await connection.execute(query.where(watermarks.c.items_stream.is_not(None)))
+            found |= {stream for name, stream in renamed if fits(name)}
+            if not found:
+                found = {stream for name, stream in await connection.execute(query) if fits(name)}
         if not found:
             raise NotFound(f"no stream matches {pattern[:60]!r}", hint="see what there is with: floodmark watermark")
         return found

@@ -132,29 +132,27 @@ class SearchHandlers(SearchOperations, Handlers):
         recent = self.resources.search.choices
         found = recent.get((texts, tag, source))
         if found is None:
-            found, looked_at = await self._find_streams(texts, tag, source)
-            recent.put((texts, tag, source), found, looked_at)
+            found = frozenset(await self._find_streams(texts, tag, source))
+            recent.put((texts, tag, source), found)
         return found
 
-    async def _find_streams(
-        self, texts: Sequence[str], tag: str | None, source: str | None
-    ) -> tuple[frozenset[str], int]:
-        """Return the streams of items to search, and how many were looked at."""
-        choice, known = StreamChoice(self.resources.database, self.resources.clock), list[str]()
-        if source is not None or any(map(is_pattern, texts)):
-            known = await self.resources.search.index.list_streams()
+    async def _find_streams(self, texts: Sequence[str], tag: str | None, source: str | None) -> set[str]:
+        choice = StreamChoice(self.resources.database, self.resources.clock)
+        list_known = self.resources.search.index.list_streams
         chosen: list[set[str]] = []
         if texts:
             found = [
-                await choice.matching(text, known) if is_pattern(text) else {await self.find_items_stream(text)}
+                await choice.matching(text, await list_known(text))
+                if is_pattern(text)
+                else {await self.find_items_stream(text)}
                 for text in texts
             ]
             chosen.append(set().union(*found))
         if tag is not None:
             chosen.append(await choice.with_tag(tag))
         if source is not None:
-            chosen.append(await choice.of_source(source, known))
-        return frozenset(set.intersection(*chosen)), len(known)
+            chosen.append(await choice.of_source(source, await list_known(f"{source}:*")))
+        return set.intersection(*chosen)
 
 
 def _is_within(time: datetime, within: SearchFilter) -> bool:

@@ -134,6 +134,7 @@ class SearchIndexContract:
         await add(*(an_item(number, stream=f"test:{number}") for number in range(20, 20 + MOST_STREAM_TOKENS)))
         few = SearchFilter(streams=many, until=NOON + timedelta(minutes=10))
         assert keys_of(await index.find(None, few)) == ["8", "6", "4", "2"]
+        assert keys_of(await index.find(None, few, limit=2)) == ["8", "6"]
 
     async def test_a_changed_item_is_found_by_its_new_words_only(self, index: SearchIndex, add: "Add") -> None:
         """Its time may change, too."""
@@ -183,6 +184,10 @@ class SearchIndexContract:
         ranked = await index.rank(fire, SearchFilter(streams=frozenset(names[3:])), limit=1000)
         assert sorted(hit.stream for hit in ranked) == names[3:]
         assert sorted(await index.list_streams()) == names
+        assert sorted(await index.list_streams(f"{names[0][:-1]}*")) == [
+            name for name in names if name.startswith(names[0][:-1])
+        ]
+        assert await index.list_streams("%") == await index.list_streams("_" * len(names[0])) == []
 
     async def test_searches_are_limited_to_a_time(self, index: SearchIndex, add: "Add") -> None:
         """From the first moment until before the last, to the second; also in the year 1 and the year 9999."""
