@@ -17,6 +17,7 @@ from sqlalchemy import text
 from floodmark.dashboard.page import DashboardPage
 from floodmark.dashboard.routes import PAGES
 from floodmark.operations.overview import OverviewReader
+from floodmark.search.indexer import Indexer
 from floodmark.settings import Settings
 from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources
@@ -41,35 +42,51 @@ _PLACES = {
 }
 
 
-async def measure_pages(report: Report, where: str, resources: Resources, database: str) -> None:
+# Searches and filters that people use.
+_ALSO = (
+    "/collected?q=post",
+    "/collected?q=post&order=rank",
+    "/collected?q=nothing",
+    "/collected?source=web",
+    "/collected?tag=news",
+    "/collected?stream=source-00000*",
+    "/collected?since=30d",
+    "/find?q=post",
+)
+
+
+async def measure_pages(report: Report, where: str, resources: Resources, database: str, sizes: Sizes) -> None:
     """Ask for every page several times. Each request differs, so that none shares the result of another."""
     newest = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1"
     async with resources.database.reading() as connection:
         execution = (await connection.execute(text(newest))).scalar_one()
-    places = {**_PLACES, "execution": execution, "execution_id": execution}
+    # The first item of the stream.
+    key = f"{6 * sizes.items // sizes.jobs + 1:09}"
+    places = {**_PLACES, "execution": execution, "execution_id": execution, "key": key}
+    paths = {page.path: _path(page, places) for page in PAGES} | {path: path for path in _ALSO}
     with serving_pages(database) as url:
         browser = Browser(url)
-        for page in PAGES:
-            path = _path(page, places)
+        for name, path in paths.items():
             if path is None:
-                report.add(f"{page.path}, {where}", "not measured")
+                report.add(f"{name}, {where}", "not measured")
                 continue
             # The first request of a process compiles the template.
-            answers = [await browser.get(f"{path}?_={number}") for number in range(ASKED + 1)][1:]
+            more = "&" if "?" in path else "?"
+            answers = [await browser.get(f"{path}{more}_={number}") for number in range(ASKED + 1)][1:]
             if any(answer.status != 200 for answer in answers):
-                report.add(f"{page.path}, {where}", f"answers {answers[-1].status}")
+                report.add(f"{name}, {where}", f"answers {answers[-1].status}")
                 continue
             took = [answer.took for answer in answers]
             size = f"{len(answers[-1].content) / 1000:.0f} KB"
             slow = "" if max(took) <= TARGET else "  SLOW"
-            report.add(f"{page.path}, {where}", f"{median(took):.0f} / {max(took):.0f} ms{slow}", size, "", "<= 300 ms")
+            report.add(f"{name}, {where}", f"{median(took):.0f} / {max(took):.0f} ms{slow}", size, "", "<= 300 ms")
         browser.close()
 
 
 def _path(page: DashboardPage, places: dict[str, str]) -> str | None:
-    """Return a path of a page; None if it has a part that is not known here."""
+    """Return a path of a page; None if it has a part that is not known here, or is a download."""
     names = re.findall(r"{(\w+)(?::\w+)?}", page.path)
-    if "GET" not in page.methods or any(name not in places for name in names):
+    if "GET" not in page.methods or page.path == "/export/file" or any(name not in places for name in names):
         return None
     return re.sub(r"{(\w+)(?::\w+)?}", lambda found: places[found[1]], page.path)
 
@@ -93,8 +110,14 @@ async def measure_leader(report: Report, where: str, resources: Resources, sizes
     await timed("count the executions of a day by the minute, once", lambda: until_done(repositories.minutes.count))
     await timed("count the minutes that are due", repositories.minutes.count)
     await timed("count new items", repositories.days.count)
+    indexer = resources.search.indexer(resources.events, rests=False)
+    await timed(f"index {sizes.items:,} stored items, once", lambda: until_done(lambda: _has_more(indexer)))
     await timed("measure freshness and failures", overview.measure)
     await timed("measure delays of adaptive jobs", freshness.measure)
+
+
+async def _has_more(indexer: Indexer) -> bool:
+    return await indexer.step() is not None
 
 
 async def measure_lateness(report: Report, where: str, resources: Resources, database: str, rounds: int) -> None:
@@ -157,7 +180,7 @@ async def main(jobs: int = 20_000, executions: int = 500_000, items: int = 500_0
             async with floodmark(Settings(database_url=database)) as resources:
                 await fill(resources, sizes)
                 await measure_leader(report, where, resources, sizes)
-                await measure_pages(report, where, resources, database)
+                await measure_pages(report, where, resources, database, sizes)
                 await measure_lateness(report, where, resources, database, rounds)
     report.print()
 

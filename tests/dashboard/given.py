@@ -1,13 +1,18 @@
-"""Jobs and executions for the pages of the dashboard, also such as nobody should have made."""
+"""Jobs, executions and items for the pages of the dashboard, also such as nobody should have made."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import insert
 
 from dashboard.site import Site
+from floodmark.model.batch import Batch, Item
 from floodmark.model.ids import new_id
+from floodmark.model.outcome import Done
+from floodmark.store.port import Event
 from floodmark.store.tables import job_executions, jobs
+from floodmark.testing.factories import given_lease, settle
 
 # What may stand in names, errors and params: markup, scripts, attributes, marks that reverse the reading direction.
 HOSTILE = (
@@ -50,3 +55,22 @@ async def given_jobs(site: Site, count: int) -> None:
 
 
 _COUNTER = iter(range(1, 10**9))
+
+
+async def given_items(site: Site, stream: str, *found: Item, **job: Any) -> str:
+    """Store items as a worker does, and index them; return the id of the execution."""
+    execution_id = await given_new_items(site, stream, *found, **job)
+    await site.operations.update_search_index()
+    return execution_id
+
+
+async def given_new_items(site: Site, stream: str, *found: Item, **job: Any) -> str:
+    """Store items as a worker does, and number their events; return the id of the execution."""
+    lease = await given_lease(site.resources, **job)
+    await site.resources.keeping.keep(lease, Batch(found, {"n": 1}, stream=stream))
+    await settle(site.resources, lease, Done())
+
+    async def nowhere(_: Sequence[Event]) -> None: ...
+
+    await site.resources.keeping.relay(nowhere, limit=1000)
+    return lease.execution_id

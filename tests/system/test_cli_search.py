@@ -90,6 +90,12 @@ def test_items_are_found_and_shown(cli: CommandLine) -> None:
     assert len(cli.good("search", "fire", "OR", "ferry", *filters, "--json").json) == 3
 
 
+def test_items_are_listed_without_words(cli: CommandLine) -> None:
+    assert [hit["key"] for hit in cli.good("search", "--json", "--tag", "daily").json] == ["3", "2", "1"]
+    assert [hit["key"] for hit in cli.good("latest", "--json", "--limit", "2").json] == ["3", "2"]
+    assert "The ferry is back" in cli.good("latest").out
+
+
 def test_mistakes_are_explained(here: CommandLine, tmp_path: Path) -> None:
     collect(tmp_path, *POSTS)
     here.refused("search", "colour:red", says="no item has a field 'colour'")
@@ -99,7 +105,7 @@ def test_mistakes_are_explained(here: CommandLine, tmp_path: Path) -> None:
     here.refused("search", "fire", "--tag", "none", says="no job has the tag 'none'")
     here.refused("search", "fire", "--since", "noon", says="neither a duration nor a date")
     assert "'fire -drill'" in here.refused("search", "fire", "-drill", says="No such option").err
-    here.refused("search", says="Missing argument")
+    here.refused("search", "--rank", says="without words")
 
 
 def test_the_index_is_shown_and_rebuilt(cli: CommandLine) -> None:

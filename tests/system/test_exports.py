@@ -113,6 +113,26 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if ".floodmark-" in path.name]
 
 
+async def test_what_a_search_finds_is_exported(resources: Resources, tmp_path: Path) -> None:
+    await keep(resources, [a_post(number, text) for number, text in enumerate(("fire", "ferry", "big fire"), 1)])
+    await keep(resources, [Item("a", {"title": "Fire"}, DAY)], "feed:https://example.org/feed", tags=["news"])
+    await LocalOperations(resources, Actor(who="ada")).update_search_index()
+
+    result = await export(resources, tmp_path / "all.jsonl", query="fire")
+    assert (result.rows, result.streams) == (3, 2)
+    assert [row["key"] for row in lines(tmp_path / "all.jsonl")] == [f"{HARBOUR}:3", f"{HARBOUR}:1", "a"]
+    await export(resources, tmp_path / "posts.csv", query="fire", source="telegram")
+    assert len((tmp_path / "posts.csv").read_text("utf-8").splitlines()) == 3
+    await export(resources, tmp_path / "news.jsonl", tag="news")
+    assert [row["source"] for row in lines(tmp_path / "news.jsonl")] == ["feed"]
+    assert (await export(resources, tmp_path / "none.csv", query="nothing")).rows == 0
+    with pytest.raises(InvalidInput, match="2 sources with different columns"):
+        await export(resources, tmp_path / "both.csv", query="fire")
+    assert not (tmp_path / "both.csv").exists()
+    with pytest.raises(InvalidInput, match="newest revisions"):
+        await export(resources, tmp_path / "all.jsonl", query="fire", revisions=True)
+
+
 async def test_every_format_holds_the_same_rows(resources: Resources, tmp_path: Path) -> None:
     media = {"type": "photo", "id": "7"}
     await keep(

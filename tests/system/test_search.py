@@ -78,7 +78,7 @@ async def index_all(resources: Resources) -> None:
         pass
 
 
-async def find(operations: LocalOperations, query: str, **filters: Any) -> list[str]:
+async def find(operations: LocalOperations, query: str | None, **filters: Any) -> list[str]:
     return [hit.key for hit in (await operations.search(query, **filters)).items]
 
 
@@ -457,3 +457,52 @@ async def test_the_positions_of_events_have_no_gaps(resources: Resources) -> Non
     for number in range(5):
         await collect(resources, an_item(number))
     assert [row["position"] for row in await rows_of(resources, outbox)] == [1, 2, 3, 4, 5]
+
+
+async def test_items_are_listed_without_words(resources: Resources, operations: LocalOperations) -> None:
+    await collect(resources, an_item(1), an_item(2, "smoke"), stream="test:a", tags=["daily"])
+    await collect(resources, an_item(3, "no <b>word</b>", title="Title"), stream="test:b")
+    await index_all(resources)
+    assert await find(operations, None) == ["3", "2", "1"]
+    assert await find(operations, None, stream="test:a", limit=1) == ["2"]
+    [hit] = (await operations.search(stream="test:b")).items
+    assert [part.text for part in hit.title] == ["Title"]
+    assert [(part.text, part.is_match) for part in hit.snippet] == [("no <b>word</b>", False)]
+    with pytest.raises(InvalidInput, match="without words"):
+        await operations.search(order="rank")
+
+
+async def test_the_items_that_were_stored_last_are_listed(resources: Resources, operations: LocalOperations) -> None:
+    """Also older ones, each once, without an index; until its events are deleted."""
+    assert (await operations.latest_items()).items == []
+    await collect(resources, an_item(7), an_item(8), stream="test:a")
+    await collect(resources, *(an_item(number) for number in range(1, 6)), stream="test:b")
+    for number in range(3):
+        await collect(resources, an_item(8, f"changed {number}"), stream="test:a")
+    first = await operations.latest_items(limit=2)
+    assert [(hit.stream, hit.key, hit.revision) for hit in first.items] == [("test:a", "8", 4), ("test:b", "5", 1)]
+    rest = [hit.key async for hit in operations.each_latest_item(cursor=first.next, limit=2)]
+    assert rest == ["4", "3", "2", "1", "7"]
+    async with resources.database.writing() as connection:
+        await connection.execute(delete(outbox).where(outbox.c.seq <= 5))
+    assert [hit.key async for hit in operations.each_latest_item(limit=3)] == ["8", "5", "4"]
+    with pytest.raises(InvalidInput, match="is not a cursor"):
+        await operations.latest_items(cursor="nonsense")
+
+
+async def test_what_a_search_finds_is_read_in_bulk(resources: Resources, operations: LocalOperations) -> None:
+    """Newest first, page by page, also if the items are large."""
+    large = "x" * 3_000_000
+    await collect(resources, *(an_item(number, body=large) for number in range(1, 5)), tags=["daily"])
+    await collect(resources, an_item(9, "smoke"), stream="test:b")
+    await index_all(resources)
+    pages, cursor = list[list[str]](), None
+    while True:
+        page = await operations.export_found("fire", tag="daily", until=NOON + timedelta(minutes=4), cursor=cursor)
+        pages.append([row.key for row in page.items])
+        cursor = page.next
+        if cursor is None:
+            break
+    assert [key for some in pages for key in some] == ["3", "2", "1"]
+    assert len(pages) > 1, "a page has at most 8 MB"
+    assert [row.key for row in (await operations.export_found(limit=2)).items] == ["9", "4"]

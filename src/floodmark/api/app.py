@@ -31,8 +31,8 @@ from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
 PREFIX = "/api/v2"
-# Responses without an end.
-_ENDLESS = (f"{PREFIX}/live",)
+# Responses without an end, and downloads that take as long as they take.
+_ENDLESS = (f"{PREFIX}/live", "/export/file")
 # Paths for supervisors, load balancers and Prometheus.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.

@@ -51,6 +51,7 @@ _PANELS: dict[str, dict[str, str]] = {
     },
     "Collected data": {
         "search": "search:search",
+        "latest": "search:latest",
         "items": "streams:items",
         "events": "streams:events",
         "days": "counts:days",

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from floodmark.errors import InvalidInput
 from floodmark.exports.export import run_export
 from floodmark.exports.formats import FORMATS
-from floodmark.exports.request import ExportRequest, ExportResult
+from floodmark.exports.request import ExportRequest, ExportResult, FoundBy
 from floodmark.model.moments import begin_of, end_of
 from floodmark.operations.declared import AsyncOperations
 from floodmark.rules.item_conditions import parse_condition
@@ -34,6 +34,9 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
     where: tuple[str, ...] = ()
+    query: str | None = None
+    tag: str | None = None
+    source: str | None = None
     continues: bool = False
     name: str | None = None
     partition: str | None = None
@@ -99,6 +102,7 @@ def request_of(options: ItemOptions, now: datetime) -> ExportRequest:
         out=None if is_stdout else path,
         is_folder=is_folder,
         streams=options.streams,
+        found_by=_found_by(options),
         where=tuple(parse_condition(text, now) for text in options.where),
         since=since,
         before=before,
@@ -112,6 +116,12 @@ def request_of(options: ItemOptions, now: datetime) -> ExportRequest:
     )
 
 
+def _found_by(options: ItemOptions) -> FoundBy | None:
+    if options.query is None and options.tag is None and options.source is None:
+        return None
+    return FoundBy(query=options.query, tag=options.tag, source=options.source)
+
+
 def _format_of(path: Path) -> str:
     suffix = path.suffix.removeprefix(".").lower()
     if suffix in FORMATS:
@@ -123,6 +133,8 @@ def _selecting(options: ItemOptions, file_format: str) -> dict[str, Any]:
     """Return the options that decide about rows and their form."""
     others = ("out", "continues", "name")
     chosen = {name: value for name, value in asdict(options).items() if name not in others}
+    # An export that continues has none of these; without them its options are those of earlier versions.
+    chosen = {name: value for name, value in chosen.items() if name not in ("query", "tag", "source") or value}
     return chosen | {"streams": sorted(options.streams), "where": sorted(options.where), "format": file_format}
 
 

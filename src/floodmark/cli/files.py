@@ -44,6 +44,11 @@ def export_items(
             help="Only items with: 'views>100', 'channel=harbour', 'text~ferry'; can be repeated, all must be true.",
         ),
     ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Only items that a search finds; see: floodmark search --help.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Only what jobs with this tag collect.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only what this kind of source collects, such as feed.")] = None,
     continues: Annotated[
         bool, typer.Option("--continue", help="Write only what is new since the last time, as another file in DIR/.")
     ] = False,
@@ -81,6 +86,9 @@ def export_items(
         since=since,
         until=until,
         where=tuple(where or ()),
+        query=query,
+        tag=tag,
+        source=source,
         continues=continues,
         name=name,
         partition=partition,

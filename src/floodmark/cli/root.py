@@ -51,6 +51,7 @@ READING = frozenset(
         "index show",
         "items",
         "jobs export",
+        "latest",
         "limits ls",
         "ls",
         "next",

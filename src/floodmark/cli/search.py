@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from floodmark.model.page import take
 from floodmark.model.search import IndexStatus, SearchHit, SearchPage, SnippetPart
 from floodmark.operations.declaration import MOST_ROWS
 from floodmark.operations.declared import AsyncOperations
@@ -30,7 +31,9 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 def search(
     context: typer.Context,
     *,
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="What to search for.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="What to search for; all items if left out.")
+    ] = None,
     stream: Annotated[
         list[str] | None,
         typer.Option(help="Only in this stream, in that of this job, or in those of a pattern; can be repeated."),
@@ -74,7 +77,7 @@ def search(
         cursor: str | None = None
         while True:
             page = await operations.search(
-                " ".join(words),
+                " ".join(words or ()) or None,
                 stream=stream or None,
                 tag=tag,
                 source=source,
@@ -97,6 +100,20 @@ def search(
         if found.next is not None:
             cli.note(f"[dim]The first {counted(len(found.items), 'item')}. Show more: --limit {2 * limit}[/]")
     _warn(found.index)
+
+
+def latest(
+    context: typer.Context,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of items.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the items that were stored last, of all streams: new and changed ones."""
+    cli = CliContext.of(context)
+    hits = cli.work(lambda operations: take(operations.each_latest_item(), limit))
+    if as_json:
+        return print_json(hits)
+    return _print_hits(cli, hits, datetime.now(UTC))
 
 
 def _end_of(text: str, now: datetime) -> datetime:

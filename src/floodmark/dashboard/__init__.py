@@ -9,6 +9,8 @@ signing_in.py   sign-in with a token, sign-out
 rendering.py    Jinja2, its filters and the state of the page frame
 charts.py       charts as SVG, pure; plots.py: charts over time with axes; cells.py: calendars and maps of squares
 activity.py     the charts of the overview; freshness_cells.py: its freshness map; both pure
+selection.py    a choice of collected items, as the address says it; downloads.py sends it as a file
+item_content.py what an item is; post_text.py, report_content.py and differences.py: its content for people; all pure
 regions.py      parts of a page that are not sent again to a page that has them
 assets.py       style sheet and script, under names that change with their content
 pages/          the pages, by subject

@@ -27,6 +27,7 @@ NAVIGATION = (
             Link("Overview", "/", "overview", "o"),
             Link("Add", "/add", "add", "n", role="admin"),
             Link("Jobs", "/jobs", "jobs", "j"),
+            Link("Collected", "/collected", "collected", "c"),
             Link("Executions", "/executions", "executions", "e"),
             Link("Dead letters", "/dead-letters", "dead-letters", "d"),
         ),

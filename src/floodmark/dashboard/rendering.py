@@ -16,7 +16,7 @@ from floodmark.triggers.parsing import words_of
 from floodmark.version import __version__
 
 from . import charts
-from .activity import activity_charts
+from .activity import activity_charts, item_calendar
 from .assets import asset_name
 from .csrf import csrf_field
 from .freshness_cells import NAMES, draw_map
@@ -42,6 +42,7 @@ def environment() -> Environment:
     made.globals |= {
         "activity_charts": activity_charts,
         "draw_map": draw_map,
+        "item_calendar": item_calendar,
         "level_names": NAMES,
         "has_region": has_region,
     }

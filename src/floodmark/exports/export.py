@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, ParamSpec, Protocol, TypeVar
@@ -16,7 +16,7 @@ from floodmark.sinks.staging import Staging, lock_folder_for_export, remove_aban
 from .continuing import ExportPosition
 from .conversion import Conversion
 from .outputs import Output, StreamOutput, open_output, options_for
-from .reading import Chunk, LaterChanges, find_bounds, find_streams, read_changes, read_items
+from .reading import Chunk, LaterChanges, find_bounds, find_streams, read_changes, read_found, read_items
 from .request import ExportRequest, ExportResult
 from .tables import ExportTable
 
@@ -135,6 +135,8 @@ class _Export:
             raise
 
     async def _write_items(self, output: Output, later: LaterChanges | None) -> None:
+        if self._request.found_by is not None:
+            return await self._write_found(output)
         streams = await self._choose_streams()
         self._progress.start(len(streams))
         self._result.streams = len(streams)
@@ -143,6 +145,23 @@ class _Export:
             # A file without rows still has columns.
             for table in self._conversion.tables or [ExportTable("", None)]:
                 await self._in_thread(output.write, table, [])
+        return None
+
+    async def _write_found(self, output: Output) -> None:
+        streams = set[str]()
+        self._progress.start(0)
+
+        async def read() -> AsyncIterator[Chunk]:
+            async for chunk in read_found(self._operations, self._request):
+                streams.update(row.stream for row in chunk.rows)
+                self._conversion.prepare([chunk.source])
+                self._require_one_table([table.source for table in self._conversion.tables])
+                yield chunk
+
+        await self._take(output, read())
+        self._result.streams = len(streams)
+        if not streams and not self._request.is_folder:
+            await self._in_thread(output.write, ExportTable("", None), [])
 
     async def _write_all_and_later(self, output: Output, position: int | None) -> int:
         """Write the items as they are at a position, then the changes after it."""
@@ -175,13 +194,16 @@ class _Export:
     async def _choose_streams(self) -> Mapping[str, str]:
         streams = await find_streams(self._operations, self._request)
         sources = sorted(set(streams.values()))
+        self._require_one_table(sources)
+        self._conversion.prepare(sources)
+        return streams
+
+    def _require_one_table(self, sources: Sequence[str]) -> None:
         if len(sources) > 1 and not (self._request.is_folder or self._request.chosen_format.holds_many_tables):
             raise InvalidInput(
                 f"these streams have {len(sources)} sources with different columns: {', '.join(sources)}",
                 hint="write a folder with one file per source: --out DIR/; or name the streams of one source",
             )
-        self._conversion.prepare(sources)
-        return streams
 
     async def _take(self, output: Output, chunks: AsyncIterator[Chunk]) -> None:
         async for chunk in chunks:

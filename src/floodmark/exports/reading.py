@@ -8,6 +8,7 @@ revision is in exactly one part of the export, however long it takes and whateve
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -16,10 +17,14 @@ from floodmark.model.exports import ExportRow, LogBounds
 from floodmark.operations.declared import AsyncOperations
 from floodmark.operations.exports import MOST_ROWS
 from floodmark.operations.streams import FARTHEST
+from floodmark.rules.streams import split_stream
+from floodmark.store.dialects import chunks
 
 from .request import ExportRequest
 
 _FEWEST = 50
+# Streams whose sources are asked for at once.
+_NAMES_AT_ONCE = 50
 # How long to wait until the relay has numbered the changes that were left out.
 _PATIENCE_STEPS, _STEP_SECONDS = 10, 0.5
 
@@ -69,6 +74,38 @@ async def read_items(
             cursor = page.next
             # A page that ended early has large items: ask for no more than it will hold.
             limit = MOST_ROWS if len(page.items) == limit else max(_FEWEST, 2 * len(page.items))
+
+
+async def read_found(operations: AsyncOperations, request: ExportRequest) -> AsyncIterator[Chunk]:
+    """Yield the items that a search finds, newest first; neighbours of one source together."""
+    by = request.found_by
+    assert by is not None
+    sources, cursor = dict[str, str](), None
+    while True:
+        page = await operations.export_found(
+            by.query,
+            stream=request.streams or None,
+            tag=by.tag,
+            source=by.source,
+            since=request.since,
+            until=request.before,
+            cursor=cursor,
+        )
+        await _add_sources(operations, sources, {row.stream for row in page.items})
+        for source, rows in groupby(page.items, lambda row: by.source or sources[row.stream]):
+            yield Chunk(source, list(rows))
+        cursor = page.next
+        if cursor is None:
+            break
+
+
+async def _add_sources(operations: AsyncOperations, sources: dict[str, str], streams: set[str]) -> None:
+    """Add the sources of streams that are not known yet."""
+    for some in chunks(sorted(streams - sources.keys()), _NAMES_AT_ONCE):
+        async for one in operations.each_export_stream(names=some, limit=MOST_ROWS):
+            sources[one.stream] = one.source
+    for stream in streams - sources.keys():
+        sources[stream] = split_stream(stream)[0]
 
 
 async def read_changes(

@@ -15,6 +15,14 @@ from .formats.parquet import require_parquet
 from .formats.port import Format
 
 
+class FoundBy(Struct, frozen=True, kw_only=True):
+    """A search whose results are exported. Words in the query language; the tag and the source of jobs."""
+
+    query: str | None = None
+    tag: str | None = None
+    source: str | None = None
+
+
 class ExportRequest(Struct, frozen=True, kw_only=True):
     """An export. `out` is a file or a folder; None is the standard output.
 
@@ -25,6 +33,7 @@ class ExportRequest(Struct, frozen=True, kw_only=True):
     out: Path | None
     is_folder: bool = False
     streams: tuple[str, ...] = ()
+    found_by: FoundBy | None = None
     where: tuple[Condition, ...] = ()
     since: datetime | None = None
     before: datetime | None = None
@@ -47,6 +56,11 @@ class ExportRequest(Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"{self.format[:40]!r} is not a format", hint=f"use one of: {', '.join(FORMATS)}")
         if self.format == "parquet":
             require_parquet()
+        if self.found_by is not None and (self.revisions or self.continues is not None):
+            raise InvalidInput(
+                "a search finds the newest revisions of items, once",
+                hint="leave out --query, --tag and --source, or else --revisions and --continue",
+            )
         if self.out is None:
             if not self.chosen_format.can_stream:
                 streamed = ", ".join(name for name, one in FORMATS.items() if one.can_stream)

@@ -46,6 +46,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     collected_at: datetime
     deleted: Annotated[bool, Meta(description="Deleted at its source; its stored content stays.")]
     url: Annotated[str | None, Meta(description="The URL of the item, if it has one.")]
+    channel: Annotated[str | None, Meta(description="The name of its channel or feed, if the item says it.")] = None
     title: Annotated[tuple[SnippetPart, ...], Meta(description="The title, with matches; empty if it has none.")]
     snippet: Annotated[tuple[SnippetPart, ...], Meta(description="A part of its text, with matches.")]
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from floodmark.model.search import IndexStatus, SearchOrder, SearchPage
+from floodmark.model.exports import ExportRow
+from floodmark.model.page import Page
+from floodmark.model.search import IndexStatus, SearchHit, SearchOrder, SearchPage
 
 from .declaration import Each, Query, get, post
 from .words import Cursor, Limit, Name, Text
@@ -15,9 +17,9 @@ _TAG = "Search"
 _MOST_STREAMS = 100
 
 Words = Annotated[
-    Text,
+    Text | None,
     Query(
-        'Words, "phrases", `-without`, `begin*`, `field:value`, `OR` and parentheses.',
+        'Words, "phrases", `-without`, `begin*`, `field:value`, `OR` and parentheses; all items if left out.',
         name="q",
         examples=["fire OR smoke", 'harbour "big fire" -drill'],
     ),
@@ -29,38 +31,70 @@ def _list(stream: str | Sequence[str]) -> list[str]:
     return [stream] if isinstance(stream, str) else list(stream)
 
 
+InStreams = Annotated[
+    str | Sequence[str] | None,
+    Query(
+        "Only in these streams; can be repeated. A stream, a job that collects it, or a pattern.",
+        type=Annotated[list[Text], Meta(max_length=_MOST_STREAMS)] | None,
+        send=_list,
+        examples=[["telegram:*"]],
+    ),
+]
+WithTag = Annotated[Name | None, Query("Only what jobs with this tag collect.", examples=["news"])]
+OfSource = Annotated[Name | None, Query("Only what this kind of source collects.", examples=["feed"])]
+Since = Annotated[Moment | None, Query("Only items since this time.")]
+Until = Annotated[Moment | None, Query("Only items before this time.")]
+
+
 class SearchOperations:
     """Search what was collected."""
 
     @get("/search", tag=_TAG, is_content=True)
     async def search(
         self,
-        query: Words,
+        query: Words = None,
         *,
-        stream: Annotated[
-            str | Sequence[str] | None,
-            Query(
-                "Only in these streams; can be repeated. A stream, a job that collects it, or a pattern.",
-                type=Annotated[list[Text], Meta(max_length=_MOST_STREAMS)] | None,
-                send=_list,
-                examples=[["telegram:*"]],
-            ),
-        ] = None,
-        tag: Annotated[Name | None, Query("Only what jobs with this tag collect.", examples=["news"])] = None,
-        source: Annotated[Name | None, Query("Only what this kind of source collects.", examples=["feed"])] = None,
-        since: Annotated[Moment | None, Query("Only items since this time.")] = None,
-        until: Annotated[Moment | None, Query("Only items before this time.")] = None,
+        stream: InStreams = None,
+        tag: WithTag = None,
+        source: OfSource = None,
+        since: Since = None,
+        until: Until = None,
         order: Annotated[SearchOrder, Query("The newest items first, or those that match best.")] = "newest",
         cursor: Cursor = None,
         limit: Limit = 20,
     ) -> SearchPage:
         """Search collected items. Each is found by the words of its newest revision; `index` says what is missing.
 
-        The time of an item is when it happened, or else when it was collected. With `order=rank` the 10,000 newest
-        matches are compared, and the best 1,000 are shown.
+        Without words all items are listed, the newest first. The time of an item is when it happened, or else when it
+        was collected. With `order=rank` the 10,000 newest matches are compared, and the best 1,000 are shown.
         """
 
     each_hit = Each(search)
+
+    @get("/items/latest", tag=_TAG, is_content=True)
+    async def latest_items(self, *, cursor: Cursor = None, limit: Limit = 20) -> Page[SearchHit]:
+        """List the items that were stored last. They are of all streams; new and changed ones, the last one first.
+
+        The list goes back as far as events are kept. A page may have fewer items than asked for, or none, although
+        there is a next one. It does not need the search index.
+        """
+
+    each_latest_item = Each(latest_items)
+
+    @get("/export/found", tag="Export", is_content=True)
+    async def export_found(
+        self,
+        query: Words = None,
+        *,
+        stream: InStreams = None,
+        tag: WithTag = None,
+        source: OfSource = None,
+        since: Since = None,
+        until: Until = None,
+        cursor: Cursor = None,
+        limit: Annotated[int, Query("The maximum number. A page with large items has fewer.", ge=1, le=1000)] = 1000,
+    ) -> Page[ExportRow]:
+        """Read the items that a search finds. They are the newest revisions, sorted by time, the newest first."""
 
     @get("/search/index", tag=_TAG, operation_id="show_search_index")
     async def search_index(self) -> IndexStatus:

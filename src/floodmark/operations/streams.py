@@ -18,6 +18,7 @@ from .words import Cursor, Limit, Text
 
 # The largest position, and the largest page of events.
 FARTHEST, MOST_EVENTS = 2**62, 999
+MOST_REVISIONS = 1000
 _TAG = "Streams"
 
 StreamName = Annotated[
@@ -184,7 +185,16 @@ class StreamOperations:
     each_newest_item = Each(newest_items)
 
     @get("/streams/{stream}/items/{key}", tag=_TAG, operation_id="show_item", is_content=True)
-    async def item(self, stream: StreamName, key: Annotated[Text, Path("The key of the item.")]) -> ItemHistory:
+    async def item(
+        self,
+        stream: StreamName,
+        key: Annotated[Text, Path("The key of the item.")],
+        *,
+        before: Annotated[int | None, Query("Only earlier revisions before this one.", ge=1, le=2**31)] = None,
+        limit: Annotated[
+            int, Query("The maximum number of earlier revisions.", ge=0, le=MOST_REVISIONS)
+        ] = MOST_REVISIONS,
+    ) -> ItemHistory:
         """Show an item. The answer includes its earlier revisions."""
 
     @get("/events", tag=_TAG, operation_id="list_events", is_content=True)

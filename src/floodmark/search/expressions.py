@@ -13,13 +13,18 @@ def stream_token(stream_id: int) -> str:
     return f"::{stream_id}"
 
 
-def fts5_expression(node: Node, stream_ids: Iterable[int] | None = None) -> str:
-    """Return a query for FTS5 of SQLite, limited to streams."""
-    expression = _fts5(node)
-    if stream_ids is None:
-        return expression
-    streams = " OR ".join(f'"{stream_token(number)}"' for number in stream_ids)
-    return f"({expression}) AND ({streams})"
+def like_pattern(pattern: str) -> str:
+    r"""Return a pattern with `*` for any text as one of LIKE, with `\` before characters that are not special."""
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")
+
+
+def fts5_expression(node: Node | None, stream_ids: Iterable[int] | None = None) -> str | None:
+    """Return a query for FTS5 of SQLite, limited to streams; None if there is nothing to look for."""
+    parts = [] if node is None else [_fts5(node)]
+    if stream_ids is not None:
+        parts.append(" OR ".join(f'"{stream_token(number)}"' for number in stream_ids))
+    return " AND ".join(f"({part})" for part in parts) or None
 
 
 def _fts5(node: Node) -> str:
@@ -34,10 +39,11 @@ def _fts5(node: Node) -> str:
     return f"({wanted}) NOT ({unwanted})" if unwanted else wanted
 
 
-def tsquery(node: Node, *tokens: Iterable[str]) -> str:
-    """Return a query for PostgreSQL, limited to documents that have one of each of these tokens."""
-    parts = [_tsquery(node), *(" | ".join(f"'{token}'" for token in some) for some in tokens)]
-    return " & ".join(f"({part})" for part in parts)
+def tsquery(node: Node | None, *tokens: Iterable[str]) -> str | None:
+    """Return a query for PostgreSQL, limited to documents that have one of each of these tokens; None for all."""
+    parts = [] if node is None else [_tsquery(node)]
+    parts += [" | ".join(f"'{token}'" for token in some) for some in tokens]
+    return " & ".join(f"({part})" for part in parts) or None
 
 
 def _tsquery(node: Node) -> str:

@@ -33,11 +33,17 @@ class Finder:
     def __init__(self, index: SearchIndex, items: StoredItems) -> None:
         self._index, self._items = index, items
 
-    async def newest(self, query: Node, within: SearchFilter, *, before: int | None, limit: int) -> Found:
+    async def newest(self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int) -> Found:
         """Return matches, newest first; the next ones are `before` the last of these."""
         found = await self._index.find(query, within, before=before, limit=limit + 1)
         shown = found[:limit]
         return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
+
+    async def places(
+        self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int
+    ) -> list[IndexHit]:
+        """Return where matches are, newest first; some may have changed since they were indexed."""
+        return await self._index.find(query, within, before=before, limit=limit)
 
     async def best(self, query: Node, within: SearchFilter, *, skip: int, limit: int) -> Found:
         """Return matches, best first, without the first `skip`."""
@@ -58,34 +64,35 @@ class Finder:
                 hint=f'use one of {fields}; to find the text itself, write "{name[:40]}:..."',
             )
 
-    async def _hits(self, query: Node, within: SearchFilter, found: Sequence[IndexHit]) -> list[SearchHit]:
+    async def _hits(self, query: Node | None, within: SearchFilter, found: Sequence[IndexHit]) -> list[SearchHit]:
         items = await self._items.newest([(hit.stream, hit.key) for hit in found])
         # The snippets of large items take a while: the event loop goes on meanwhile.
         return await asyncio.to_thread(_make_hits, query, within, found, items)
 
 
 def _make_hits(
-    query: Node, within: SearchFilter, found: Sequence[IndexHit], items: Mapping[Place, StoredItem]
+    query: Node | None, within: SearchFilter, found: Sequence[IndexHit], items: Mapping[Place, StoredItem]
 ) -> list[SearchHit]:
     return [
-        _make_hit(query, item)
+        hit_of(item, query)
         for hit in found
         if (item := items.get((hit.stream, hit.key))) is not None and _is_still_match(query, within, hit, item)
     ]
 
 
-def _is_still_match(query: Node, within: SearchFilter, hit: IndexHit, item: StoredItem) -> bool:
+def _is_still_match(query: Node | None, within: SearchFilter, hit: IndexHit, item: StoredItem) -> bool:
     """Return whether an item matches that may have changed since it was indexed."""
     at = item.occurred_at or item.collected_at
     if (within.since is not None and at < within.since) or (within.until is not None and at >= within.until):
         return False
-    if item.revision == hit.revision:
+    if item.revision == hit.revision or query is None:
         return True
     newest = SearchableItem(item.stream, item.key, item.revision, at, item.data, item.deleted)
     return matches(query, document_of(newest).runs)
 
 
-def _make_hit(query: Node, item: StoredItem) -> SearchHit:
+def hit_of(item: StoredItem, query: Node | None = None) -> SearchHit:
+    """Return an item as a hit: its title and the part of its text that matches; without a query, the beginning."""
     found = texts_of(item.key, item.data)
     return SearchHit(
         stream=item.stream,
@@ -95,6 +102,7 @@ def _make_hit(query: Node, item: StoredItem) -> SearchHit:
         collected_at=item.collected_at,
         deleted=item.deleted,
         url=found.url,
+        channel=next(iter(found.fields.get("channel") or found.fields.get("feed") or ()), None),
         title=mark_title(query, found.title),
         snippet=snippet_of(query, found),
     )

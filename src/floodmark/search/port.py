@@ -20,6 +20,9 @@ from .state import IndexState
 MOST_RANKED, MOST_SHOWN_RANKED = 10_000, 1000
 # With more streams than this, each hit is checked for its stream.
 MOST_STREAM_TOKENS = 256
+# Without words, the newest documents are first compared here: many streams have an item among them, and their names
+# would take longer to send than all the rest.
+GLANCED_AT = 2000
 
 
 class IndexDamaged(Unavailable):
@@ -66,17 +69,17 @@ class SearchIndex(Protocol):
         ...
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
-        """Return the newest matches, newest first; with `before`, only those with a lesser id."""
+        """Return the newest matches, newest first; with `before`, only those with a lesser id. None matches all."""
         ...
 
     async def rank(self, query: Node, within: SearchFilter = EVERYTHING, *, limit: int = 50) -> list[IndexHit]:
         """Return the best of the `MOST_RANKED` newest matches, best first."""
         ...
 
-    async def list_streams(self) -> list[str]:
-        """Return the streams that it knows, in no order."""
+    async def list_streams(self, pattern: str = "*") -> list[str]:
+        """Return the streams that it knows, in no order; with `*` for any text, about those that match."""
         ...
 
     async def list_fields(self) -> list[str]:

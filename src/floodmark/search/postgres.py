@@ -17,7 +17,7 @@ from floodmark.store.postgres_connection import Connection
 
 from .document_ids import IdAllocator, first_id, second_of
 from .documents import GAP, SearchDocument, digest_of
-from .expressions import stream_token
+from .expressions import like_pattern, stream_token
 from .port import EVERYTHING, IndexHit, SearchFilter
 from .postgres_find import OPEN, READ_FIRST, PostgresFinder, period_token
 from .query import Node
@@ -93,7 +93,7 @@ class PostgresSearchIndex:
         return await self._database.hot("search", work)
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
         """Return the newest matches, newest first."""
         async with self._searching() as finder:
@@ -104,9 +104,9 @@ class PostgresSearchIndex:
         async with self._searching() as finder:
             return [] if finder is None else await finder.rank(query, within, limit=limit)
 
-    async def list_streams(self) -> list[str]:
+    async def list_streams(self, pattern: str = "*") -> list[str]:
         """Return the streams that it knows."""
-        return await self._list("SELECT stream FROM search_streams")
+        return await self._list("SELECT stream FROM search_streams WHERE stream LIKE $1", like_pattern(pattern))
 
     async def list_fields(self) -> list[str]:
         """Return the names of fields that its documents have."""
@@ -115,9 +115,9 @@ class PostgresSearchIndex:
     async def close(self) -> None:
         """Do nothing: the database is closed by its owner."""
 
-    async def _list(self, query: str) -> list[str]:
+    async def _list(self, query: str, *arguments: str) -> list[str]:
         async with self._database.reading() as connection:
-            return list((await connection.exec_driver_sql(query)).scalars())
+            return list((await connection.exec_driver_sql(query, arguments)).scalars())
 
     @asynccontextmanager
     async def _searching(self) -> AsyncIterator[PostgresFinder | None]:

@@ -14,7 +14,7 @@ from floodmark.store.async_engine import AsyncConnection
 
 from .document_ids import first_id, ids_between, second_of_id
 from .expressions import stream_token, tsquery
-from .port import MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
+from .port import GLANCED_AT, MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
 from .query import Node
 from .state import IndexState
 
@@ -47,6 +47,9 @@ _FIND = f"""
  ORDER BY id + 0 DESC LIMIT $4
 """
 _IN_STREAMS = "AND stream_id = ANY ($5::int[])"
+# Without words: all documents in the order of the primary key.
+_FIND_ALL = f"{_COLUMNS} WHERE id >= $1 AND id < $2 {{condition}} ORDER BY id DESC LIMIT $3"
+_ALL_IN_STREAMS = "AND stream_id = ANY ($4::int[])"
 # The weights of D, C, B and A. Words of the title have A, all others D.
 _RANK = """
 SELECT id FROM search_documents WHERE id = ANY ($1::bigint[])
@@ -60,11 +63,14 @@ _PERIODS = (4, 16, 64)
 
 
 class _Bounds(Struct, frozen=True):
-    """What a search is limited to: ids from `first` until before `end`, and with many streams their numbers."""
+    """What a search is limited to: ids from `first` until before `end`, and with many streams their numbers.
+
+    `query` is None for a search without words that is not limited to few streams.
+    """
 
     first: int
     end: int
-    query: str
+    query: str | None
     stream_ids: list[int] | None = None
 
     @property
@@ -74,7 +80,8 @@ class _Bounds(Struct, frozen=True):
 
     def complete(self, statement: str) -> str:
         """Return one of the statements with its condition."""
-        return _NAMED.format(found=statement.format(condition="" if self.stream_ids is None else _IN_STREAMS))
+        condition = _ALL_IN_STREAMS if self.query is None else _IN_STREAMS
+        return _NAMED.format(found=statement.format(condition="" if self.stream_ids is None else condition))
 
 
 def period_token(document_id: int) -> str:
@@ -89,7 +96,7 @@ class PostgresFinder(Struct, frozen=True):
     state: IndexState
     read_first: int = READ_FIRST
 
-    async def find(self, query: Node, within: SearchFilter, *, before: int | None, limit: int) -> list[IndexHit]:
+    async def find(self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int) -> list[IndexHit]:
         """Return the newest matches, newest first."""
         return await self._newest(query, within, before, limit)
 
@@ -99,10 +106,16 @@ class PostgresFinder(Struct, frozen=True):
         best = await self.connection.exec_driver_sql(_RANK, (list(hits), tsquery(query), limit))
         return [hits[number] for (number,) in best]
 
-    async def _newest(self, query: Node, within: SearchFilter, before: int | None, limit: int) -> list[IndexHit]:
+    async def _newest(self, query: Node | None, within: SearchFilter, before: int | None, limit: int) -> list[IndexHit]:
+        if query is None and within.streams is not None and len(within.streams) > MOST_STREAM_TOKENS:
+            found = await self._glance(within.streams, within, before)
+            if len(found) >= limit:
+                return found[:limit]
         bounds = await self._bounds(query, within, before)
         if bounds is None:
             return []
+        if bounds.query is None:
+            return await self._hits(_FIND_ALL, bounds, (bounds.first, bounds.end, limit))
         edge = 0
         if self.state.documents > self.read_first:
             edge = (await self.connection.exec_driver_sql(_EDGE, (bounds.end, self.read_first))).scalar() or 0
@@ -115,11 +128,18 @@ class PostgresFinder(Struct, frozen=True):
             found += await self._hits(_FIND, bounds, (first, end, narrowed, limit - len(found)))
         return found
 
+    async def _glance(self, streams: frozenset[str], within: SearchFilter, before: int | None) -> list[IndexHit]:
+        """Return those of the newest documents that are in many streams."""
+        first, end = ids_between(within.since, within.until, self.state.moved)
+        bounds = _Bounds(first, end if before is None else min(end, before), None)
+        newest = await self._hits(_FIND_ALL, bounds, (bounds.first, bounds.end, GLANCED_AT))
+        return [hit for hit in newest if hit.stream in streams]
+
     async def _hits(self, statement: str, bounds: _Bounds, arguments: tuple[Any, ...]) -> list[IndexHit]:
         rows = await self.connection.exec_driver_sql(bounds.complete(statement), (*arguments, *bounds.more))
         return sorted((IndexHit(row.id, row.stream, row.key, row.revision) for row in rows), reverse=True)
 
-    async def _bounds(self, query: Node, within: SearchFilter, before: int | None) -> _Bounds | None:
+    async def _bounds(self, query: Node | None, within: SearchFilter, before: int | None) -> _Bounds | None:
         """Return the bounds; None if the index has none of the streams."""
         first, end = ids_between(within.since, within.until, self.state.moved)
         end = end if before is None else min(end, before)

@@ -24,11 +24,11 @@ class _Match(NamedTuple):
     term: int
 
 
-def snippet_of(query: Node, found: ItemTexts) -> tuple[SnippetPart, ...]:
+def snippet_of(query: Node | None, found: ItemTexts) -> tuple[SnippetPart, ...]:
     """Return the part of the item's texts with the most different terms of a query; without a match, the beginning."""
-    terms = [term for term in terms_of(query) if term.field is None]
+    terms = [] if query is None else [term for term in terms_of(query) if term.field is None]
     best: tuple[int, str, list[_Match], int] = (0, "", [], 0)
-    for text in found.texts:
+    for text in found.texts if terms else ():
         for start, matches in _windows(list(_matches(terms, text))):
             variety = len({match.term for match in matches})
             if variety > best[0]:
@@ -37,9 +37,10 @@ def snippet_of(query: Node, found: ItemTexts) -> tuple[SnippetPart, ...]:
     return _parts(text, matches, start) if matches else _parts(next(iter(found.texts), ""), [], 0)
 
 
-def mark_title(query: Node, title: str) -> tuple[SnippetPart, ...]:
+def mark_title(query: Node | None, title: str) -> tuple[SnippetPart, ...]:
     """Return the beginning of a title with its matches, those of `title:` included."""
-    terms = [Term(term.tokens, term.is_prefix) for term in terms_of(query) if term.field in (None, "title")]
+    wanted = () if query is None else terms_of(query)
+    terms = [Term(term.tokens, term.is_prefix) for term in wanted if term.field in (None, "title")]
     return _parts(title, list(_matches(terms, title[:LENGTH])), 0)
 
 

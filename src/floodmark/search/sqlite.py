@@ -26,8 +26,8 @@ from floodmark.process.failpoints import failpoint
 
 from .document_ids import IdAllocator, first_id, ids_between
 from .documents import SearchableItem, SearchDocument, digest_of, document_of
-from .expressions import fts5_expression, stream_token
-from .port import EVERYTHING, MOST_RANKED, MOST_STREAM_TOKENS, IndexDamaged, IndexHit, SearchFilter
+from .expressions import fts5_expression, like_pattern, stream_token
+from .port import EVERYTHING, GLANCED_AT, MOST_RANKED, MOST_STREAM_TOKENS, IndexDamaged, IndexHit, SearchFilter
 from .query import Node
 from .sqlite_file import IndexFile, MissingFile, transaction
 from .state import IndexState, count_documents, decode_state, encode_state, is_same_progress, new_state
@@ -64,6 +64,13 @@ SELECT d.id, s.stream, d.key, d.revision
  WHERE w.words MATCH :query AND w.rowid >= :first AND w.rowid < :end {condition}
  ORDER BY w.rowid DESC LIMIT :limit
 """
+# Without words: all documents in the order of their ids. CROSS JOIN keeps that order.
+_FIND_ALL = """
+SELECT d.id, s.stream, d.key, d.revision
+  FROM documents d CROSS JOIN streams s ON s.stream_id = d.stream_id
+ WHERE d.id >= :first AND d.id < :end {condition}
+ ORDER BY d.id DESC LIMIT :limit
+"""
 _RANK = f"""
 SELECT d.id, s.stream, d.key, d.revision
   FROM (SELECT w.rowid AS id, bm25(words, 4.0, 1.0, 0.0) AS score FROM words w
@@ -75,6 +82,7 @@ SELECT d.id, s.stream, d.key, d.revision
 _IN_STREAMS = """
 AND (SELECT stream_id FROM documents WHERE id = w.rowid) IN (SELECT value FROM json_each(:stream_ids))
 """
+_ALL_IN_STREAMS = "AND d.stream_id IN (SELECT value FROM json_each(:stream_ids))"
 
 
 class _Known(NamedTuple):
@@ -126,7 +134,7 @@ class SqliteSearchIndex:
             return False
 
     async def find(
-        self, query: Node, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
+        self, query: Node | None, within: SearchFilter = EVERYTHING, *, before: int | None = None, limit: int = 50
     ) -> list[IndexHit]:
         """Return the newest matches, newest first."""
         return await self._search(_FIND, query, within, before=before, limit=limit)
@@ -135,9 +143,9 @@ class SqliteSearchIndex:
         """Return the best of the newest matches, best first."""
         return await self._search(_RANK, query, within, before=None, limit=limit)
 
-    async def list_streams(self) -> list[str]:
-        """Return the streams that it knows."""
-        return await self._list("SELECT stream FROM streams")
+    async def list_streams(self, pattern: str = "*") -> list[str]:
+        """Return the streams that it knows. Upper and lower case of a pattern do not matter."""
+        return await self._list("SELECT stream FROM streams WHERE stream LIKE ? ESCAPE '\\'", like_pattern(pattern))
 
     async def list_fields(self) -> list[str]:
         """Return the names of fields that its documents have."""
@@ -161,16 +169,16 @@ class SqliteSearchIndex:
         return sorted(found)
 
     async def _search(
-        self, statement: str, query: Node, within: SearchFilter, *, before: int | None, limit: int
+        self, statement: str, query: Node | None, within: SearchFilter, *, before: int | None, limit: int
     ) -> list[IndexHit]:
         work = partial(_search, statement=statement, query=query, within=within, before=before, limit=limit)
         with suppress(MissingFile):
             return await self._reader.run(work)
         return []
 
-    async def _list(self, query: str) -> list[str]:
+    async def _list(self, query: str, *arguments: str) -> list[str]:
         with suppress(MissingFile):
-            return await self._reader.run(lambda connection: [name for (name,) in connection.execute(query)])
+            return await self._reader.run(lambda connection: [name for (name,) in connection.execute(query, arguments)])
         return []
 
 
@@ -274,7 +282,7 @@ def _search(
     connection: sqlite3.Connection,
     *,
     statement: str,
-    query: Node,
+    query: Node | None,
     within: SearchFilter,
     before: int | None,
     limit: int,
@@ -284,12 +292,21 @@ def _search(
         return []
     first, end = ids_between(within.since, within.until, state.moved)
     arguments: dict[str, Any] = {"first": first, "end": end if before is None else min(end, before), "limit": limit}
+    if query is None and within.streams is not None and len(within.streams) > MOST_STREAM_TOKENS:
+        rows = connection.execute(_FIND_ALL.format(condition=""), {**arguments, "limit": GLANCED_AT})
+        found = [hit for hit in map(IndexHit._make, rows) if hit.stream in within.streams]
+        if len(found) >= limit:
+            return found[:limit]
     ids = None if within.streams is None else sorted(_find_streams(connection, within.streams).values())
     if ids == []:
         return []
     is_checked = ids is not None and len(ids) > MOST_STREAM_TOKENS
-    arguments["query"] = fts5_expression(query, None if is_checked else ids)
+    expression, condition = fts5_expression(query, None if is_checked else ids), _IN_STREAMS
+    if expression is None:
+        statement, condition = _FIND_ALL, _ALL_IN_STREAMS
+    else:
+        arguments["query"] = expression
     if is_checked:
         arguments["stream_ids"] = msgspec.json.encode(ids).decode()
-    rows = connection.execute(statement.format(condition=_IN_STREAMS if is_checked else ""), arguments)
+    rows = connection.execute(statement.format(condition=condition if is_checked else ""), arguments)
     return [IndexHit(*row) for row in rows]

@@ -22,6 +22,8 @@ Place = tuple[str, str]
 # A place or revision has two or three parameters.
 _AT_ONCE = 150
 _LAST_SEQ = text("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
+# Steps that look for the newest events of items; a page of an item that changes all the time may have none.
+_MOST_STEPS = 10
 # Counting stops here: a larger number tells no more, and costs more.
 MOST_COUNTED = 100_000
 
@@ -87,6 +89,39 @@ class StoredItems(Repository):
                 rows = (await connection.execute(select(*columns).where(or_(*each)))).mappings()
                 found |= {(row["stream"], row["key"]): StoredItem(**row) for row in rows}
         return found
+
+    async def latest(self, before: int | None, limit: int) -> tuple[list[StoredItem], int | None]:
+        """Return the items of the newest events before a position, newest first, each once: at its newest event.
+
+        The second value is the position before which to continue, None at the end.
+        """
+        oldest, newest = await EventLog(self._database, self._clock).bounds()
+        found: list[StoredItem] = []
+        end = newest + 1 if before is None else min(before, newest + 1)
+        for _ in range(_MOST_STEPS):
+            if len(found) == limit or end <= oldest or newest == 0:
+                break
+            # Positions have no gaps, so a range of positions is a number of events.
+            events = await self._events_between(end - 2 * limit, end)
+            items = await self.newest([(stream, key) for _, stream, key, _ in events])
+            end -= 2 * limit
+            for position, stream, key, revision in events:
+                item = items.get((stream, key))
+                if item is not None and item.revision == revision:
+                    found.append(item)
+                    if len(found) == limit:
+                        end = position
+                        break
+        return found, end if end > oldest > 0 else None
+
+    async def _events_between(self, first: int, end: int) -> list[tuple[int, str, str, int]]:
+        """Return the positions, items and revisions of events, newest first."""
+        cell = outbox.c
+        query = select(cell.position, cell.stream, cell.key, cell.revision)
+        query = query.where(cell.position.is_not(None), cell.position >= first, cell.position < end)
+        async with self._database.reading() as connection:
+            rows = await connection.execute(query.order_by(cell.position.desc()))
+            return [(row[0], row[1], row[2], row[3]) for row in rows]
 
     async def measure(self, position: int = 0) -> "EventProgress":
         """Return which events there are, and the age of the oldest one after a position."""

@@ -1,7 +1,9 @@
 """Chooses the streams to search, by name, tag and source. Tables: `jobs`, `watermarks`."""
 
 import re
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
@@ -12,12 +14,33 @@ from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import jobs, watermarks
 
+_SECONDS, _LEAST_REMEMBERED, _MOST_REMEMBERED = 10.0, 1000, 8
 _ITEMS_STREAM = func.coalesce(watermarks.c.items_stream, watermarks.c.stream)
 
 
 def is_pattern(text: str) -> bool:
     """Return whether a text stands for several streams."""
     return "*" in text
+
+
+class RecentChoices:
+    """Choices of many streams, for some seconds: a page that follows new items makes the same one every second."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._known = now, OrderedDict[Hashable, tuple[float, frozenset[str]]]()
+
+    def get(self, key: Hashable) -> frozenset[str] | None:
+        """Return a choice that was made within the last seconds."""
+        made, streams = self._known.get(key, (0.0, None))
+        return streams if streams is not None and self._now() - made < _SECONDS else None
+
+    def put(self, key: Hashable, streams: frozenset[str]) -> None:
+        """Remember a choice of many streams. Others take little time, and are always current."""
+        self._known.pop(key, None)
+        if len(streams) >= _LEAST_REMEMBERED:
+            self._known[key] = self._now(), streams
+            if len(self._known) > _MOST_REMEMBERED:
+                self._known.popitem(last=False)
 
 
 class StreamChoice(Repository):
@@ -27,10 +50,14 @@ class StreamChoice(Repository):
         """Return the streams of items whose name matches, by the name of the stream or of what it is collected from."""
         # Names of streams contain URLs: only the * is special.
         fits = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+        found = {name for name in known if fits(name)}
+        query = select(watermarks.c.stream, _ITEMS_STREAM)
         async with self._database.reading() as connection:
-            rows = await connection.execute(select(watermarks.c.stream, _ITEMS_STREAM))
-            found = {stream for name, stream in rows if fits(name)}
-        found |= {name for name in known if fits(name)}
+            # Those whose items have another name. All others are known, unless they have no items yet.
+            renamed = await connection.execute(query.where(watermarks.c.items_stream.is_not(None)))
+            found |= {stream for name, stream in renamed if fits(name)}
+            if not found:
+                found = {stream for name, stream in await connection.execute(query) if fits(name)}
         if not found:
             raise NotFound(f"no stream matches {pattern[:60]!r}", hint="see what there is with: floodmark watermark")
         return found

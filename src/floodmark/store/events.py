@@ -171,12 +171,15 @@ class EventLog(Repository):
         rows = await self._database.fetch(query.order_by(at, items.c.key).limit(bound_limit(limit, MOST_SHOWN)))
         return [StoredItem(**row) for row in rows]
 
-    async def item(self, stream: str, key: str) -> ItemHistory:
-        """Return an item with its revisions."""
+    async def item(self, stream: str, key: str, *, before: int | None = None, limit: int = MOST_SHOWN) -> ItemHistory:
+        """Return an item with its earlier revisions; with `before`, only those before that one."""
         async with self._database.reading() as connection:
             newest = await _read_item(connection, stream, key)
-            before = _select(item_revisions).where(item_revisions.c.stream == stream, item_revisions.c.key == key)
-            rows = await connection.execute(before.order_by(item_revisions.c.revision.desc()).limit(MOST_SHOWN))
+            query = _select(item_revisions).where(item_revisions.c.stream == stream, item_revisions.c.key == key)
+            if before is not None:
+                query = query.where(item_revisions.c.revision < before)
+            query = query.order_by(item_revisions.c.revision.desc()).limit(min(limit, MOST_SHOWN))
+            rows = await connection.execute(query)
             return ItemHistory(newest=newest, earlier=tuple(StoredItem(**row) for row in rows.mappings()))
 
     async def count(self, stream: str) -> int:

@@ -25,6 +25,8 @@ from .tables import item_revisions, items, jobs, outbox, watermarks
 # The most rows and bytes of a page.
 MOST_ROWS, MOST_BYTES = 1000, 8 * 1024 * 1024
 _LARGE = 64 * 1024
+# An item that is looked for has two parameters.
+_PLACES_AT_ONCE = 150
 # Keys that one page looks at to find items without a time.
 _SCANNED = 5000
 _IDENTITY = ("stream", "key", "revision")
@@ -73,6 +75,13 @@ class ItemPage(Struct):
 
     rows: list[ExportRow]
     next: PagePlace | None
+
+
+class FoundRows(Struct, frozen=True):
+    """Rows of items that were looked for, and how many of those were looked at."""
+
+    rows: list[ExportRow]
+    seen: int
 
 
 class ItemPages(Repository):
@@ -131,6 +140,28 @@ class ItemPages(Repository):
             page = await _bound_page(connection, found, limit, len(found) < limit, _time_place)
             page.next = page.next or UntimedPlace("")
             return page
+
+    async def at(self, places: Sequence[tuple[str, str]]) -> FoundRows:
+        """Return the newest revisions of items by stream and key, in this order, up to the bytes of a page."""
+        found: dict[tuple[str, str], Found] = {}
+        async with self._database.reading() as connection:
+            for some in chunks(places, _PLACES_AT_ONCE):
+                each = [and_(items.c.stream == stream, items.c.key == key) for stream, key in some]
+                query = _select_from(items, **_OWNER, is_newest=true()).where(or_(*each))
+                found |= {
+                    (row.stream, row.key): (row, size)
+                    for row, size in await _fetch(connection, _sized(query, len(some)))
+                }
+            rows, total = list[ExportRow](), 0
+            for seen, place in enumerate(places):
+                row, size = found.get(place, (None, 0))
+                if row is None:
+                    continue
+                if rows and total + size > MOST_BYTES:
+                    return FoundRows(rows, seen)
+                total += size
+                rows.append(row if size <= _LARGE else replace(row, data=await _read_data(connection, row)))
+        return FoundRows(rows, len(places))
 
     async def changes(self, after: int, limit: int) -> ItemPage:
         """Return the revisions that events after a position are about, in order."""

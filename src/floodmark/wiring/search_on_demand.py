@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from floodmark.search.postgres import PostgresSearchIndex
     from floodmark.search.sqlite import SqliteSearchIndex
     from floodmark.search.stored_items import StoredItems
+    from floodmark.search.stream_choice import RecentChoices
 
 
 def index_path(database: Path) -> Path:
@@ -45,6 +46,13 @@ class SearchOnDemand:
 
         assert isinstance(self._database, SqliteDatabase)
         return SqliteSearchIndex(index_path(self._database.path), self.items.earlier)
+
+    @cached_property
+    def choices(self) -> "RecentChoices":
+        """The last choices of many streams."""
+        from floodmark.search.stream_choice import RecentChoices
+
+        return RecentChoices()
 
     def indexer(self, events: Events, *, rests: bool = True) -> "Indexer":
         """Return what builds the index. `rests`: it leaves time to other work of the process."""

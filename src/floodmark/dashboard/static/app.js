@@ -208,6 +208,7 @@ document.addEventListener("submit", async (event) => {
     form.requestSubmit(button);
     return;
   }
+  if (form.matches("[data-stays]")) return; // A download: the page stays.
   for (const other of form.querySelectorAll("button[type=submit]")) setTimeout(() => { other.disabled = true; });
 });
 
@@ -310,16 +311,16 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/") { event.preventDefault(); document.getElementById("find").focus(); }
   else if (event.key === "?") document.getElementById("help").showModal();
   else if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
-  else if (event.key === "Enter" && event.target.matches("tr[tabindex]")) {
+  else if (event.key === "Enter" && event.target.matches("tr[tabindex], [data-row]")) {
     const link = event.target.querySelector("a[href]");
     if (link) location.href = link.href;
   }
 });
 
 function moveRow(step) {
-  const rows = [...document.querySelectorAll("tr[tabindex]")];
+  const rows = [...document.querySelectorAll("tr[tabindex], [data-row]")];
   if (!rows.length) return;
-  const at = rows.indexOf(document.activeElement.closest("tr"));
+  const at = rows.indexOf(document.activeElement.closest("tr, [data-row]"));
   rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + step))].focus();
 }
 

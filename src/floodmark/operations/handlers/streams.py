@@ -9,7 +9,14 @@ from floodmark.model.audit import AuditRow
 from floodmark.model.minutes import StreamDay
 from floodmark.model.page import Page, key_of, last_key, page_of, take
 from floodmark.model.streams import ItemHistory, StoredItem, StreamShown, StreamState
-from floodmark.operations.streams import FARTHEST, EventPage, StreamDescription, StreamOperations, WatermarkMoved
+from floodmark.operations.streams import (
+    FARTHEST,
+    MOST_REVISIONS,
+    EventPage,
+    StreamDescription,
+    StreamOperations,
+    WatermarkMoved,
+)
 from floodmark.sources.telegram.stored_posts import Posts
 
 from .base import Handlers
@@ -77,8 +84,10 @@ class StreamHandlers(StreamOperations, Handlers):
         rows = await self.store.events.newest(name, since=since, before_key=before, limit=limit + 1)
         return page_of(rows, limit, "newest-items", lambda row: [row.key])
 
-    async def item(self, stream: str, key: str) -> ItemHistory:
-        return await self.store.events.item(await self.find_items_stream(stream), key)
+    async def item(
+        self, stream: str, key: str, *, before: int | None = None, limit: int = MOST_REVISIONS
+    ) -> ItemHistory:
+        return await self.store.events.item(await self.find_items_stream(stream), key, before=before, limit=limit)
 
     async def events(
         self, *, after: int = 0, stream: str | None = None, cursor: str | None = None, limit: int = 100

@@ -121,6 +121,21 @@ class SearchIndexContract:
         third = await index.find(fire, before=second[-1].id, limit=4)
         assert keys_of([*first, *second, *third]) == [str(number) for number in range(9, 0, -1)]
 
+    async def test_without_words_all_items_are_found(self, index: SearchIndex, add: "Add") -> None:
+        """By time, page by page, of some streams or of a period, each in its newest revision."""
+        await add(*(an_item(number, stream=f"test:{'ab'[number % 2]}") for number in range(1, 9)))
+        await add(an_item(3, {"text": "smoke"}, stream="test:b", revision=2))
+        first = await index.find(None, limit=5)
+        assert keys_of(first) == ["8", "7", "6", "5", "4"]
+        assert keys_of(await index.find(None, before=first[-1].id)) == ["3", "2", "1"]
+        streams = SearchFilter(streams=frozenset({"test:b", "test:none"}), until=NOON + timedelta(minutes=6))
+        assert keys_of(await index.find(None, streams)) == ["5", "3", "1"]
+        many = frozenset({"test:a", *(f"test:{number}" for number in range(2 * MOST_STREAM_TOKENS))})
+        await add(*(an_item(number, stream=f"test:{number}") for number in range(20, 20 + MOST_STREAM_TOKENS)))
+        few = SearchFilter(streams=many, until=NOON + timedelta(minutes=10))
+        assert keys_of(await index.find(None, few)) == ["8", "6", "4", "2"]
+        assert keys_of(await index.find(None, few, limit=2)) == ["8", "6"]
+
     async def test_a_changed_item_is_found_by_its_new_words_only(self, index: SearchIndex, add: "Add") -> None:
         """Its time may change, too."""
         await add(an_item(1, {"text": "fire"}), an_item(2, {"text": "fire"}))
@@ -169,6 +184,10 @@ class SearchIndexContract:
         ranked = await index.rank(fire, SearchFilter(streams=frozenset(names[3:])), limit=1000)
         assert sorted(hit.stream for hit in ranked) == names[3:]
         assert sorted(await index.list_streams()) == names
+        assert sorted(await index.list_streams(f"{names[0][:-1]}*")) == [
+            name for name in names if name.startswith(names[0][:-1])
+        ]
+        assert await index.list_streams("%") == await index.list_streams("_" * len(names[0])) == []
 
     async def test_searches_are_limited_to_a_time(self, index: SearchIndex, add: "Add") -> None:
         """From the first moment until before the last, to the second; also in the year 1 and the year 9999."""
