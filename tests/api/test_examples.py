@@ -44,7 +44,7 @@ async def test_every_example_of_a_body_is_accepted(notifying: Api) -> None:
     sent, sinks = 0, notifying.resources.repositories.sinks
     await sinks.register("news", "webhook", None)
     await sinks.start("news", 0, place="https://collector.example")
-    await notifying.post("watches", json={"name": "news", "query": "fire"})
+    await notifying.post("watches", json={"name": "news", "query": "fire", "notify": ["slack"]})
     letters, event = (
         notifying.resources.repositories.sink_letters,
         build_test_event("news", notifying.resources.clock.now()),
