@@ -28,9 +28,10 @@ from floodmark.model.hosts import allowed_hosts
 from floodmark.outbound.connector import Names, system_lookup
 from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
+from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import HEAD, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import BrowserRules, Order, ScanAnswer, Start
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0

@@ -1,20 +1,16 @@
-"""Messages between a worker and a browser's process: msgpack, each with its length in front.
+"""Messages between a worker and a browser's process.
 
 The worker sends `Start` first and then `Order`s; the response to each is a `ScanAnswer`.
 """
 
-import struct
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from .findings import Found
 from .params import CookieParams
 
 LARGEST = 256 * 1024 * 1024
-_LENGTH = struct.Struct(">I")
-HEAD = _LENGTH.size
 
 
 class BrowserRules(Struct, frozen=True, kw_only=True):
@@ -63,14 +59,3 @@ class ScanAnswer(Struct, frozen=True, kw_only=True):
     unreachable: str | None = None
     refused: str | None = None
     crashed: str | None = None
-
-
-def encode_message(message: Struct) -> bytes:
-    """Return a message with its length in front."""
-    body = msgspec.msgpack.encode(message)
-    return _LENGTH.pack(len(body)) + body
-
-
-def read_length(head: bytes) -> int:
-    """Return the length of the message after this head."""
-    return int(_LENGTH.unpack(head)[0])

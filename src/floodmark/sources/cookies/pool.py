@@ -19,10 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SlowDown, SourceError, Transient
+from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import require_browser
 from .findings import Found
-from .messages import HEAD, LARGEST, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import LARGEST, BrowserRules, Order, ScanAnswer, Start
 
 # Further browsers to try after a crash.
 _MORE_BROWSERS = 2

@@ -27,7 +27,12 @@ from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.collected_items import CollectedItems
 from floodmark.sources.port import Context, Target
 
+from .archive.evidence import open_evidence
 from .difference import difference
+from .extraction.documents import ExtractedDocument
+from .extraction.pool import ExtractionPool
+from .extraction.rows import MOST_ROWS, Row
+from .matches import KnownMatches, find_stale, make_items, make_tombstones, page_keys
 from .pages import Pages
 from .params import PATIENCE, WebParams
 from .responses import (
@@ -39,6 +44,7 @@ from .responses import (
     is_index,
     is_intermediate,
     make_failed,
+    make_request,
     make_skipped,
     make_unchanged,
     read_response,
@@ -88,9 +94,19 @@ class Crawl:
         scope: Scope,
         mark: CrawlMark,
         rules: RobotsRules | None,
+        pool: ExtractionPool,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
         self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
+        self._known_matches, self._pool = KnownMatches(services.database), pool
+        self._evidence = open_evidence(
+            services.settings.artifacts_dir,
+            target.stream,
+            context.execution_id,
+            warc=params.warc,
+            raw=params.raw,
+            most_bytes=services.settings.web_warc_bytes,
+        )
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._own_delay = services.settings.web_domain_delay if params.delay is None else params.delay
@@ -130,6 +146,8 @@ class Crawl:
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until the crawl is complete; raise `SlowDown` if it has to wait."""
         await self._start()
+        if self._evidence is not None:
+            await self._evidence.open()
         try:
             while True:
                 await self._refill()
@@ -146,6 +164,8 @@ class Crawl:
                     self._forget_stored(batch)
         finally:
             await self._cancel_fetchers()
+            if self._evidence is not None:
+                await self._evidence.close()
         if self._wait is None and not self._context.stopping.is_set():
             self._mark.complete, self._mark.strikes = True, {}
         yield await self._make_batch()
@@ -162,10 +182,7 @@ class Crawl:
         now = self._services.clock.now().timestamp()
         self._mark = self._mark.start_or_resume(extent.newest, self._terms(), now)
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
-        seeds = {self._scope.start: SitePage(url=self._scope.start)}
-        if self._params.sitemaps:
-            for address in self._sitemaps(origin_of(self._scope.start)):
-                seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
+        seeds = self._seeds()
         known = await self._pages.find(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
@@ -175,11 +192,29 @@ class Crawl:
         self._room = self._params.most_known - extent.known
         self._budget = self._params.max_pages - self._mark.visited
 
+    def _seeds(self) -> dict[str, SitePage]:
+        start, only = self._scope.start, self._params.sitemap_only
+        seeds = {} if only else {start: SitePage(url=start)}
+        named = [start] if only and is_sitemap_url(start) else []
+        if self._params.sitemaps:
+            for address in named or self._sitemaps(origin_of(start)):
+                seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
+        return seeds
+
     def _terms(self) -> str:
         """Return a hash of what selects pages. If it changes, unchanged pages (304) are read again for their links."""
         params, rules = self._params, self._rules
         robots = None if rules is None else rules.of(origin_of(self._scope.start))
-        parts = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
+        parts: tuple[object, ...] = (
+            self._scope.start,
+            params.include,
+            params.exclude,
+            params.max_depth,
+            params.sitemaps,
+            params.feeds,
+        )
+        if params.sitemap_only or params.subdomains or not params.plan.is_default:
+            parts = (*parts, params.sitemap_only, params.subdomains, params.plan)
         return hashlib.sha256(repr((*parts, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
@@ -262,7 +297,7 @@ class Crawl:
                         self._strike(page.url)
                 return
             self._seen.append(seen)
-            self._texts += seen.data is not None
+            self._texts += _weigh(seen)
             self._add_links(seen)
             if seen.lastmods:
                 await self._use_lastmods(seen.lastmods)
@@ -342,6 +377,20 @@ class Crawl:
             raise
         except SourceError as error:
             return make_failed(page, self._mark.crawl, str(error))
+        if self._evidence is not None:
+            await self._evidence.add_response(page.url, answer, self._services.clock.now())
+        seen = await self._extract(page, answer)
+        if self._evidence is not None and seen.kind is Kind.READ:
+            seen.raw = await self._evidence.add_revision(answer)
+        return seen
+
+    async def _extract(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
+        request = make_request(page, answer, self._params.plan)
+        if request is not None:
+            try:
+                return self._read(page, answer, await self._pool.read(request))
+            except SourceError as error:
+                return make_failed(page, self._mark.crawl, str(error))
         if len(answer.body) > _LARGE:
             return await asyncio.to_thread(self._read, page, answer)
         return self._read(page, answer)
@@ -350,11 +399,10 @@ class Crawl:
         """Return whether a response without a body (304) is of no use."""
         return self._mark.is_anew or (self._params.trusts_lastmod and page.note == SITEMAP)
 
-    def _read(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
+    def _read(self, page: SitePage, answer: HttpAnswer, extracted: ExtractedDocument | None = None) -> VisitedPage:
+        now, crawl = self._services.clock.now(), self._mark.crawl
         try:
-            return read_response(
-                page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now()
-            )
+            return read_response(page, answer, crawl=crawl, scope=self._scope, now=now, extracted=extracted)
         except Exception as error:  # noqa: BLE001 - reported as the page's result; the other pages can be read
             return make_failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
 
@@ -417,7 +465,7 @@ class Crawl:
         depth = seen.page.depth + 1
         if seen.near is not None:
             self._add_page(seen.near, seen.page.depth, None)
-        if depth > self._params.max_depth:
+        if depth > self._params.max_depth or (self._params.sitemap_only and not self._leads_on(seen)):
             return
         for address, note in seen.indexes:
             is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
@@ -428,8 +476,13 @@ class Crawl:
         if seen.is_redirect:
             self._queue_redirect_targets(seen.follow)
         for address in seen.follow:
-            if address not in self._remembered and not is_file(address):
+            if address not in self._remembered and not is_file(address, self._params.plan):
                 self._add_page(address, depth, LED_TO if seen.is_redirect else None)
+
+    @staticmethod
+    def _leads_on(seen: VisitedPage) -> bool:
+        """Return whether a crawl of sitemaps alone goes on from here: from sitemaps, and from pages that have moved."""
+        return (seen.kind is Kind.INDEX and seen.page.note == SITEMAP) or seen.is_redirect
 
     def _move_to_front(self, url: str) -> None:
         """Visit a queued sitemap next: it may say that other queued pages need no visit."""
@@ -472,18 +525,20 @@ class Crawl:
     async def _make_batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
+        if self._evidence is not None:
+            await self._evidence.sync()
         await self._skip_duplicates(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
         keys = [visit.page.url for visit in (*gone, *changed)]
         before = await self._collected.data(self._stream, keys) if keys else {}
-        items: list[Item] = []
+        items, matched = await self._make_matches(seen)
         for visit in seen:
             self._count(visit)
-            if visit.kind is Kind.READ:
+            if visit.kind is Kind.READ and visit.rows is None:
                 url = visit.page.url
                 items.append(_make_item(visit, before.get(url), self._changed_at.get(url)))
-            elif _is_gone(visit):
+            elif _is_gone(visit) and visit.page.url in before:
                 items.append(Item(visit.page.url, before.get(visit.page.url), None, "gone", deleted=True))
         items.sort(key=lambda item: item.occurred_at or _LONG_AGO)
         # A page that returns after its tombstone is new.
@@ -491,7 +546,29 @@ class Crawl:
         self._stored_at = time.monotonic()
         results, self._results = self._results, Counter()
         self._services.events.emit(PagesVisited(results))
-        return Batch(items, self._mark.watermark(), pages=[*pages, *found], has_times_of_change=True)
+        return Batch(
+            items,
+            self._mark.watermark(),
+            pages=[*pages, *found],
+            has_times_of_change=True,
+            matches=page_keys(matched),
+        )
+
+    async def _make_matches(self, seen: list[VisitedPage]) -> tuple[list[Item], dict[str, list[Row]]]:
+        """Return the items of the matches on pages, with the tombstones of those that have disappeared."""
+        if self._params.plan.select is None:
+            return [], {}
+        matched: dict[str, list[Row]] = {visit.page.url: [] for visit in seen if _is_gone(visit)}
+        matched |= {visit.page.url: visit.rows for visit in seen if visit.rows is not None}
+        known = await self._known_matches.find(self._stream, list(matched)) if matched else {}
+        stale, tombstones = find_stale(known, matched), list[Item]()
+        for start in range(0, len(stale), _LOOKED_UP):
+            keys = stale[start : start + _LOOKED_UP]
+            tombstones += make_tombstones(keys, await self._collected.data(self._stream, keys))
+        now = self._services.clock.now()
+        raw = {visit.page.url: visit.raw for visit in seen}
+        items = [item for url, rows in matched.items() for item in make_items(url, rows, now, raw[url])]
+        return [*tombstones, *items], matched
 
     def _forget_stored(self, batch: Batch) -> None:
         for page in batch.pages:
@@ -569,6 +646,11 @@ class Crawl:
 
     def _check_start(self) -> None:
         """Fail the crawl if the start page cannot be read and there are no other pages."""
+        if self._params.sitemap_only and self._mark.complete and not (self._mark.visited or self._mark.unchanged):
+            raise Permanent(
+                f"{self._scope.start}: its sitemaps list no pages of this crawl",
+                hint="name a sitemap as the target, as in https://example.com/sitemap.xml, or leave out --sitemap-only",
+            )
         if self._start_trouble is not None and self._mark.visited <= 1 and not self._mark.unchanged:
             raise Permanent(
                 f"{self._scope.start}: {self._start_trouble}",
@@ -580,6 +662,18 @@ class Crawl:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def is_sitemap_url(url: str) -> bool:
+    """Return whether a start URL names a sitemap."""
+    return url.partition("?")[0].lower().endswith((".xml", ".xml.gz", ".txt"))
+
+
+def _weigh(visit: VisitedPage) -> int:
+    """Return the share of a batch that a visit takes."""
+    if visit.rows is not None:
+        return 1 + len(visit.rows) * _BATCH // MOST_ROWS
+    return int(visit.data is not None)
 
 
 def _result_name(visit: VisitedPage) -> str:
@@ -605,6 +699,8 @@ def _is_comparable(visit: VisitedPage) -> bool:
 def _make_item(visit: VisitedPage, before: object, changed_at: datetime | None) -> Item:
     data = visit.data
     assert data is not None
+    if visit.raw is not None:
+        data = {**data, "raw": visit.raw}
     if isinstance(before, dict) and isinstance(before.get("text"), str):
         changes = difference(before["text"], data["text"])
         if before.get("title") != data["title"]:

@@ -41,7 +41,7 @@ _FRAME = "header,footer," + _CLUTTER
 _MAIN = "main,article,[role=main]"
 
 # Elements within a line; every other element is a line of its own.
-_INLINE = (
+INLINE = (
     "a,abbr,acronym,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,label,mark,nobr,output,q,ruby,s,samp,small,"
     "span,strike,strong,sub,sup,time,tt,u,var,wbr"
 )
@@ -89,6 +89,8 @@ class Document(Struct, kw_only=True):
     is_soft_miss: bool = False
     lacking: str | None = None
     """Why the page has little or no text, if that is known."""
+    remarks: list[str] = field(default_factory=list)
+    """Values that could not be read, and limits that were reached."""
 
     @property
     def fingerprint(self) -> str:
@@ -166,7 +168,7 @@ def extract_text(fragment: str) -> str:
 
 def _text_of(node: LexborNode) -> str:
     """Return the text of a node, one line per block. Unwraps inline elements of the tree."""
-    for inline in node.css(_INLINE):
+    for inline in node.css(INLINE):
         inline.unwrap()
     node.merge_text_nodes()
     parts = node.text(deep=True, separator=_SEPARATOR, skip_empty=True).split(_SEPARATOR)

@@ -6,9 +6,14 @@ from floodmark.model.previews import SourcePreview
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import JobForm, ParamOption, PreviewTools
 
+from .extraction import plan as packages
+from .params import FOLDER_HINT, NO_FOLDER, parse_params
 from .targets import complete_spec, is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from floodmark.model.accounts import AccountRow
     from floodmark.settings import Settings
 
 NEEDS = "a --name and a --stream"
@@ -26,6 +31,17 @@ async def preview(spec: JobSpec, tools: PreviewTools) -> SourcePreview:
     return await preview_target(spec, tools)
 
 
+def find_missing(spec: JobSpec, settings: "Settings", accounts: "Sequence[AccountRow]") -> str | None:
+    """Return which packages the job needs that are not installed here."""
+    params = parse_params(spec.params)
+    missing = packages.find_missing(params.packages)
+    if missing is not None:
+        return f"This machine has no {missing}: {packages.INSTALL}"
+    if params.needs_folder and settings.artifacts_dir is None:
+        return f"{NO_FOLDER}: {FOLDER_HINT}"
+    return None
+
+
 FORM = JobForm(
     help="""Collect the new, changed and deleted pages of a site; on demand if no schedule is given.
 
@@ -38,6 +54,7 @@ FORM = JobForm(
     fit=lambda text: 0.5 if is_url(text) else 0.0,
     collects="Every page of the site that is new, changed or deleted since the last run.",
     preview=preview,
+    find_missing=find_missing,
     options=(
         ParamOption(
             "include",
@@ -46,6 +63,38 @@ FORM = JobForm(
             metavar="GLOB",
         ),
         ParamOption("exclude", "No paths like '**/print'; can be repeated.", kind=list[str], metavar="GLOB"),
+        ParamOption(
+            "select",
+            "Make an item of each match instead of each page: CSS, XPath ('//tr') or JSONPath ('$.items[*]').",
+            metavar="SELECTOR",
+        ),
+        ParamOption(
+            "fields",
+            "A field of each match, as in 'price:number=td.price'; can be repeated.",
+            kind=list[str],
+            flags="--field",
+            metavar="NAME[:TYPE]=SELECTOR",
+        ),
+        ParamOption(
+            "key_fields",
+            "Fields that identify a match on its page, separated by commas (the first field).",
+            flags="--key",
+            metavar="FIELDS",
+        ),
+        ParamOption(
+            "ignore",
+            "Parts that do not count as a change, as in '.clock' (CSS); can be repeated.",
+            kind=list[str],
+            metavar="CSS",
+        ),
+        ParamOption("extractor", "built-in, or trafilatura for the main text of articles (built-in).", metavar="NAME"),
+        ParamOption("pdf", "Collect the text of PDF documents too.", kind=bool, flags="--pdf"),
+        ParamOption(
+            "sitemap_only", "Visit only pages of sitemaps; follow no links.", kind=bool, flags="--sitemap-only"
+        ),
+        ParamOption("subdomains", "Visit pages of subdomains too.", kind=bool, flags="--subdomains"),
+        ParamOption("warc", "Store all responses in WARC files in ARTIFACTS_DIR.", kind=bool, flags="--warc"),
+        ParamOption("raw", "Store the content of each revision in ARTIFACTS_DIR.", kind=bool, flags="--raw"),
         ParamOption("max_pages", "Maximum number of pages per crawl (1000).", kind=int, metavar="N"),
         ParamOption("max_depth", "Maximum number of links from the start (5).", kind=int, metavar="N"),
         ParamOption("delay", "Time between two requests (default: WEB_DOMAIN_DELAY).", metavar="TIME"),

@@ -9,11 +9,15 @@ from msgspec import Struct
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every
 
+from .extraction.plan import NAMES as PLAN_NAMES
+from .extraction.plan import ExtractionPlan, parse_plan
 from .urls import compile_glob
 
 # With a longer delay the crawl does not keep its slot: it is snoozed after each page.
 PATIENCE = timedelta(seconds=10)
 _MAX_PATTERNS = 50
+NO_FOLDER = "the options --warc and --raw store files in ARTIFACTS_DIR, which is not set"
+FOLDER_HINT = "set it on every machine with workers, as in ARTIFACTS_DIR=/var/lib/floodmark/artifacts"
 
 
 class WebParams(Struct, frozen=True, kw_only=True):
@@ -36,6 +40,26 @@ class WebParams(Struct, frozen=True, kw_only=True):
     feeds: bool = True
     trusts_lastmod: bool = False
     """Whether pages that their sitemap reports as unchanged are not requested."""
+    sitemap_only: bool = False
+    """Whether only pages of sitemaps are visited, and no links are followed."""
+    subdomains: bool = False
+    """Whether pages of the site's subdomains belong to it."""
+    plan: ExtractionPlan = ExtractionPlan()
+    """What is taken from a page."""
+    warc: bool = False
+    """Whether responses are stored in WARC files."""
+    raw: bool = False
+    """Whether the content of each revision is stored by its hash."""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The packages that the job needs, each with its purpose."""
+        return {**self.plan.packages, **({"warcio": "--warc"} if self.warc else {})}
+
+    @property
+    def needs_folder(self) -> bool:
+        """Whether files are stored."""
+        return self.warc or self.raw
 
     @property
     def most_known(self) -> int:
@@ -55,6 +79,11 @@ NAMES = frozenset(
         "sitemaps",
         "feeds",
         "trust_lastmod",
+        "sitemap_only",
+        "subdomains",
+        "warc",
+        "raw",
+        *PLAN_NAMES,
     )
 )
 
@@ -64,6 +93,9 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
     robots = str(params.get("robots", "obey"))
     if robots not in {"obey", "ignore"}:
         raise InvalidInput(f"robots {robots[:40]!r} is not known", hint="use obey, or ignore for a site of your own")
+    sitemaps, sitemap_only = _parse_flag(params, "sitemaps"), _parse_flag(params, "sitemap_only", default=False)
+    if sitemap_only and not sitemaps:
+        raise InvalidInput("sitemap_only needs sitemaps", hint="leave out --no-sitemaps or --sitemap-only")
     return WebParams(
         include=_parse_patterns(params, "include"),
         exclude=_parse_patterns(params, "exclude"),
@@ -72,9 +104,14 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
         delay=_parse_delay(params.get("delay")),
         concurrency=_parse_number(params, "concurrency", None, least=1, most=64),
         obeys_robots=robots == "obey",
-        sitemaps=_parse_flag(params, "sitemaps"),
+        sitemaps=sitemaps,
         feeds=_parse_flag(params, "feeds"),
         trusts_lastmod=_parse_flag(params, "trust_lastmod", default=False),
+        sitemap_only=sitemap_only,
+        subdomains=_parse_flag(params, "subdomains", default=False),
+        plan=parse_plan(params),
+        warc=_parse_flag(params, "warc", default=False),
+        raw=_parse_flag(params, "raw", default=False),
     )
 
 

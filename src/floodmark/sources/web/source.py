@@ -16,12 +16,14 @@ from floodmark.outbound.client import HttpAnswer, ResponseLimits, TooLarge
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
-from .params import NAMES, PATIENCE, WebParams, parse_params
+from .extraction.plan import require_packages
+from .params import FOLDER_HINT, NAMES, NO_FOLDER, PATIENCE, WebParams, parse_params
 from .targets import UrlSource
 from .urls import Scope, origin_of, parse_start_url
 from .watermark import parse_mark
 
 if TYPE_CHECKING:
+    from .extraction.pool import ExtractionPool
     from .robots import Robots
     from .robots_by_origin import RobotsRules
 
@@ -40,6 +42,7 @@ class WebSource(UrlSource):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._cached: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
+        self._pool: ExtractionPool | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
@@ -56,9 +59,12 @@ class WebSource(UrlSource):
         services = self._require_services()
         try:
             start, params = parse_start_url(target.name), parse_params(target.params)
-            scope = Scope(start, include=params.include, exclude=params.exclude)
+            scope = Scope(start, include=params.include, exclude=params.exclude, subdomains=params.subdomains)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
+        require_packages(params.packages)
+        if params.needs_folder and services.settings.artifacts_dir is None:
+            raise Permanent(NO_FOLDER, hint=FOLDER_HINT)
         return self._batches(services, target, since, context, scope=scope, params=params)
 
     async def _batches(
@@ -72,10 +78,22 @@ class WebSource(UrlSource):
         params: WebParams,
     ) -> AsyncGenerator[Batch, None]:
         from .crawl import Crawl  # noqa: PLC0415 - slow to import
+        from .extraction.pool import ExtractionPool  # noqa: PLC0415 - as are its parsers
 
+        if self._pool is None:
+            self._pool = ExtractionPool(services.settings.web_extract_processes)
         rules = await self._read_rules(services, origin_of(scope.start), params) if params.obeys_robots else None
-        crawl = Crawl(services, target, context, params=params, scope=scope, mark=parse_mark(since), rules=rules)
-        async with aclosing(crawl.batches()) as batches:
+        crawl = Crawl(
+            services,
+            target,
+            context,
+            params=params,
+            scope=scope,
+            mark=parse_mark(since),
+            rules=rules,
+            pool=self._pool,
+        )
+        async with self._pool.using(), aclosing(crawl.batches()) as batches:
             async for batch in batches:
                 yield batch
 
