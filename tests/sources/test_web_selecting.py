@@ -223,9 +223,43 @@ async def test_selectors_are_tried_and_typed_as_options(
         (["--select", "tr", "--field", "a=b", "--key", "c"], "which is not a field"),
         (["--select", "tr", "--extractor", "trafilatura"], "leave one of them out"),
         (["--extractor", "magic"], "'magic' is not known"),
+        (["--header", "Authorization: Bearer abc"], "would be stored for everyone to read"),
+        (["--header", "Host: x"], "set by the crawl itself"),
+        (["--header", "nonsense"], "not written as NAME: VALUE"),
+        (["--basic-auth", "ann:password"], "not the name of a secret"),
+        (["--basic-auth", "shop", "--render"], "send the headers to other sites"),
+        (["--wait-for", "p"], "wait_for is for rendered pages"),
         (["--sitemap-only", "--no-sitemaps"], "sitemap_only needs sitemaps"),
     ):
         await asyncio.to_thread(cli.refused, "add", "web", "https://example.com/x", *words, says=says)
+
+
+@pytest.mark.spec("B15")
+async def test_headers_with_secrets_are_sent_to_the_site_only(site: Site, sqlite_copy: str) -> None:
+    hosts = ("shop.example", "other.example")
+    site.robots(f"Sitemap: {site.at('other.example', '/map.xml')}", host="shop.example")
+    site.xml("/map.xml", sitemap([site.at("shop.example", "/a")]), host="other.example")
+    for path in ("/", "/a"):
+        site.page(path, f"This is {path}", host="shop.example")
+    settings: dict[str, Any] = {**site.settings(*hosts)}
+    secrets = {"WEB_SECRET_SHOP": "ann:pass word", "WEB_SECRET_TOKEN": "t0ken-of-the-shop"}
+    async with working(site, sqlite_copy, foreign=secrets, **settings) as desk:
+        target = site.at("shop.example", "/")
+        job = await desk.job(
+            target, headers=["X-Api-Key: {secret:token}", "Accept-Language: de"], basic_auth="shop", max_pages=5
+        )
+        assert (await desk.run(job)).result["new"] == 2
+        sent = {(seen.host.partition(":")[0], seen.path): seen.headers for seen in site.seen}
+        for path in ("/", "/a"):
+            headers = sent["shop.example", path]
+            assert headers["X-Api-Key"] == "t0ken-of-the-shop"
+            assert headers["Accept-Language"] == "de"
+            assert headers["Authorization"] == "Basic YW5uOnBhc3Mgd29yZA=="
+        assert "X-Api-Key" not in sent["other.example", "/map.xml"]
+        assert "t0ken" not in str(await desk.watermark(job))
+        unknown = await desk.job(site.at("other.example", "/"), basic_auth="nobody")
+        failed = await desk.run(unknown)
+        assert "this worker has no secret NOBODY" in str(failed.error_message)
 
 
 def notes(run: Execution) -> list[str]:

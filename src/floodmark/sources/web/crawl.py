@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
 from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.collected_items import CollectedItems
+from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.sources.port import Context, Target
 
 from .archive.evidence import open_evidence
@@ -35,6 +37,7 @@ from .extraction.rows import MOST_ROWS, Row
 from .matches import KnownMatches, find_stale, make_items, make_tombstones, page_keys
 from .pages import Pages
 from .params import PATIENCE, WebParams
+from .request_headers import fill_headers
 from .responses import (
     LED_TO,
     SITEMAP,
@@ -47,13 +50,18 @@ from .responses import (
     make_request,
     make_skipped,
     make_unchanged,
+    note_rendered,
     read_response,
+    read_script_redirect,
 )
 from .robots import FORBIDDEN
 from .robots_by_origin import RobotsRules
 from .sitemaps import read_exact_time, read_latest_time
 from .urls import Scope, host_of, origin_of
 from .watermark import RESULTS, CrawlMark
+
+if TYPE_CHECKING:
+    from .rendering import Rendering
 
 # Pages read from the frontier at once, and the queue length below which more are read.
 _CHUNK, _LOW_QUEUE = 1000, 100
@@ -95,10 +103,11 @@ class Crawl:
         mark: CrawlMark,
         rules: RobotsRules | None,
         pool: ExtractionPool,
+        rendering: "Rendering | None" = None,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
         self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
-        self._known_matches, self._pool = KnownMatches(services.database), pool
+        self._known_matches, self._pool, self._rendering = KnownMatches(services.database), pool, rendering
         self._evidence = open_evidence(
             services.settings.artifacts_dir,
             target.stream,
@@ -110,6 +119,7 @@ class Crawl:
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._own_delay = services.settings.web_domain_delay if params.delay is None else params.delay
+        self._own_headers = fill_headers(params.headers, params.basic_auth, services.section)
         self._queue: deque[SitePage] = deque()
         # Read from the frontier and not yet stored, so that they are not read again.
         self._taken: dict[str, SitePage] = {}
@@ -213,8 +223,10 @@ class Crawl:
             params.sitemaps,
             params.feeds,
         )
-        if params.sitemap_only or params.subdomains or not params.plan.is_default:
-            parts = (*parts, params.sitemap_only, params.subdomains, params.plan)
+        if params.sitemap_only or params.subdomains or params.render or not params.plan.is_default:
+            parts = (*parts, params.sitemap_only, params.subdomains, params.render, params.wait_for, params.plan)
+        if params.headers or params.basic_auth:
+            parts = (*parts, params.headers, params.basic_auth)
         return hashlib.sha256(repr((*parts, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
@@ -368,7 +380,7 @@ class Crawl:
         try:
             answer = await self._services.http.get(
                 page.url,
-                headers=None if self._needs_content(page) else _conditions(page),
+                headers=self._headers(page),
                 follow=False,
                 concurrency=self._concurrency,
                 delay=delay if delay <= PATIENCE else None,
@@ -379,7 +391,19 @@ class Crawl:
             return make_failed(page, self._mark.crawl, str(error))
         if self._evidence is not None:
             await self._evidence.add_response(page.url, answer, self._services.clock.now())
+        remarks: list[str] = []
+        if self._rendering is not None and not is_index(page):
+            try:
+                answer, remarks = await self._rendering.render(answer, page.url)
+            except BrowserMissing:
+                raise
+            except SourceError as error:
+                return make_failed(page, self._mark.crawl, str(error))
+            if (moved := read_script_redirect(page, answer, self._mark.crawl, self._scope)) is not None:
+                return moved
         seen = await self._extract(page, answer)
+        if self._rendering is not None:
+            note_rendered(seen, remarks)
         if self._evidence is not None and seen.kind is Kind.READ:
             seen.raw = await self._evidence.add_revision(answer)
         return seen
@@ -395,9 +419,17 @@ class Crawl:
             return await asyncio.to_thread(self._read, page, answer)
         return self._read(page, answer)
 
+    def _headers(self, page: SitePage) -> dict[str, str] | None:
+        """Return the headers of a request. Those of the job, which may be secret, are sent to the site only."""
+        conditions = {} if self._needs_content(page) else _conditions(page) or {}
+        is_open = self._scope.start.startswith("https:") and not page.url.startswith("https:")
+        own = self._own_headers if self._scope.is_inside(page.url) and not is_open else {}
+        return {**own, **conditions} or None
+
     def _needs_content(self, page: SitePage) -> bool:
         """Return whether a response without a body (304) is of no use."""
-        return self._mark.is_anew or (self._params.trusts_lastmod and page.note == SITEMAP)
+        # Scripts load content that an ETag does not describe.
+        return self._mark.is_anew or self._params.render or (self._params.trusts_lastmod and page.note == SITEMAP)
 
     def _read(self, page: SitePage, answer: HttpAnswer, extracted: ExtractedDocument | None = None) -> VisitedPage:
         now, crawl = self._services.clock.now(), self._mark.crawl

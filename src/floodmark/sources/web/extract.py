@@ -20,7 +20,8 @@ MOST_LINKS, MOST_LISTED = 50_000, 1000
 # Links before normalization, including duplicates: a page of 20 MB can have a million.
 _MOST_HREFS = 20 * MOST_LINKS
 
-SCRIPTED = "shows its text only after JavaScript has run, which a crawl does not do"
+SCRIPTED = "shows its text only after JavaScript has run: crawl it with --render"
+EMPTY = "has no text, even after its scripts have run"
 FRAMED = "is a frameset: its text is in the pages of its frames"
 HOLLOW = (SCRIPTED, FRAMED)
 """The notes of pages that have content, but no text of their own."""

@@ -93,6 +93,22 @@ FORM = JobForm(
             "sitemap_only", "Visit only pages of sitemaps; follow no links.", kind=bool, flags="--sitemap-only"
         ),
         ParamOption("subdomains", "Visit pages of subdomains too.", kind=bool, flags="--subdomains"),
+        ParamOption("render", "Load pages in Chromium and read what they show.", kind=bool, flags="--render"),
+        ParamOption(
+            "wait_for",
+            "With --render: wait for an element (CSS), or for a quiet network (network).",
+            metavar="CSS|network",
+        ),
+        ParamOption(
+            "headers",
+            "A header of requests to the site; {secret:SHOP} is the setting WEB_SECRET_SHOP; can be repeated.",
+            kind=list[str],
+            flags="--header",
+            metavar="NAME: VALUE",
+        ),
+        ParamOption(
+            "basic_auth", "Basic authentication with the setting WEB_SECRET_NAME=user:password.", metavar="NAME"
+        ),
         ParamOption("warc", "Store all responses in WARC files in ARTIFACTS_DIR.", kind=bool, flags="--warc"),
         ParamOption("raw", "Store the content of each revision in ARTIFACTS_DIR.", kind=bool, flags="--raw"),
         ParamOption("max_pages", "Maximum number of pages per crawl (1000).", kind=int, metavar="N"),

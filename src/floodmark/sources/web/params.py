@@ -11,11 +11,15 @@ from floodmark.model.durations import parse_every
 
 from .extraction.plan import NAMES as PLAN_NAMES
 from .extraction.plan import ExtractionPlan, parse_plan
+from .extraction.selectors import Language, parse_selector
+from .request_headers import parse_basic_auth, parse_headers
 from .urls import compile_glob
 
 # With a longer delay the crawl does not keep its slot: it is snoozed after each page.
 PATIENCE = timedelta(seconds=10)
 _MAX_PATTERNS = 50
+NETWORK = "network"
+"""The name of a wait until the network is quiet."""
 NO_FOLDER = "the options --warc and --raw store files in ARTIFACTS_DIR, which is not set"
 FOLDER_HINT = "set it on every machine with workers, as in ARTIFACTS_DIR=/var/lib/floodmark/artifacts"
 
@@ -48,6 +52,14 @@ class WebParams(Struct, frozen=True, kw_only=True):
     """What is taken from a page."""
     warc: bool = False
     """Whether responses are stored in WARC files."""
+    render: bool = False
+    """Whether pages are loaded in a browser."""
+    wait_for: str = ""
+    """What a rendered page must show: a CSS selector, or `network`; empty for text that no longer changes."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of requests to the site, with names of secrets."""
+    basic_auth: str = ""
+    """The name of the secret of a basic authentication."""
     raw: bool = False
     """Whether the content of each revision is stored by its hash."""
 
@@ -83,6 +95,10 @@ NAMES = frozenset(
         "subdomains",
         "warc",
         "raw",
+        "render",
+        "wait_for",
+        "headers",
+        "basic_auth",
         *PLAN_NAMES,
     )
 )
@@ -96,6 +112,12 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
     sitemaps, sitemap_only = _parse_flag(params, "sitemaps"), _parse_flag(params, "sitemap_only", default=False)
     if sitemap_only and not sitemaps:
         raise InvalidInput("sitemap_only needs sitemaps", hint="leave out --no-sitemaps or --sitemap-only")
+    headers, basic_auth = parse_headers(params.get("headers")), parse_basic_auth(params.get("basic_auth"))
+    if (headers or basic_auth) and _parse_flag(params, "render", default=False):
+        raise InvalidInput(
+            "a browser would send the headers to other sites too",
+            hint="leave out --render, or --header and --basic-auth",
+        )
     return WebParams(
         include=_parse_patterns(params, "include"),
         exclude=_parse_patterns(params, "exclude"),
@@ -112,7 +134,20 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
         plan=parse_plan(params),
         warc=_parse_flag(params, "warc", default=False),
         raw=_parse_flag(params, "raw", default=False),
+        render=_parse_flag(params, "render", default=False),
+        wait_for=_parse_wait(params),
+        headers=headers,
+        basic_auth=basic_auth,
     )
+
+
+def _parse_wait(params: Mapping[str, Any]) -> str:
+    text = str(params.get("wait_for") or "").strip()
+    if not text:
+        return ""
+    if not _parse_flag(params, "render", default=False):
+        raise InvalidInput("wait_for is for rendered pages", hint="add --render")
+    return NETWORK if text == NETWORK else parse_selector(text, "wait_for", Language.CSS).text
 
 
 def _parse_patterns(params: Mapping[str, Any], name: str) -> tuple[str, ...]:

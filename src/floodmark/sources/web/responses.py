@@ -15,7 +15,7 @@ from floodmark.model.batch import SitePage
 from floodmark.outbound.client import REDIRECTED, HttpAnswer
 
 from .charsets import decode_text
-from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, Document, parse_document
+from .extract import EMPTY, HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, SCRIPTED, Document, parse_document
 from .extraction.documents import HTML, JSON, PDF, ExtractedDocument, ExtractionRequest
 from .extraction.plan import ExtractionPlan
 from .extraction.rows import Row
@@ -23,7 +23,7 @@ from .extraction.selectors import Language
 from .feeds import Feed, parse_feed
 from .nesting import TooNested
 from .sitemaps import is_gzip, parse_sitemap
-from .urls import Scope, is_same_page
+from .urls import Scope, is_same_page, normalize_url
 from .xml_trees import NotXml
 
 SITEMAP, FEED = "sitemap", "feed"
@@ -161,6 +161,25 @@ def read_response(
     if status in _MISSING:
         return _make_missing(page, after, f"not found (status {status})")
     return _make_noted(page, after, f"answers with status {status}")
+
+
+def read_script_redirect(page: SitePage, answer: HttpAnswer, crawl: int, scope: Scope) -> VisitedPage | None:
+    """Return the result of a rendered page whose script has moved on to another URL; None if it has not."""
+    to = normalize_url(answer.url)
+    if to is None or to == page.url or not answer.url.startswith("http"):
+        return None
+    seen = make_skipped(page, crawl, f"its script leads to {to}")
+    seen.is_asked, seen.page = True, replace(seen.page, status=answer.status)
+    if scope.contains(to):
+        seen.follow, seen.is_redirect = [to], True
+    return seen
+
+
+def note_rendered(seen: VisitedPage, remarks: list[str]) -> None:
+    """Add the remarks about a rendered page. One that still has no text does not need a browser, but content."""
+    seen.notable = [EMPTY if remark == SCRIPTED else remark for remark in (*seen.notable, *remarks)]
+    if seen.page.note == SCRIPTED:
+        seen.page = replace(seen.page, note=EMPTY)
 
 
 def make_failed(page: SitePage, crawl: int, reason: str, *, is_asked: bool = True) -> VisitedPage:

@@ -23,7 +23,10 @@ from .urls import Scope, origin_of, parse_start_url
 from .watermark import parse_mark
 
 if TYPE_CHECKING:
+    from floodmark.sources.cookies.pool import Pool
+
     from .extraction.pool import ExtractionPool
+    from .rendering import Rendering
     from .robots import Robots
     from .robots_by_origin import RobotsRules
 
@@ -43,7 +46,15 @@ class WebSource(UrlSource):
         super().__init__(settings)
         self._cached: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
         self._pool: ExtractionPool | None = None
+        self._browsers: Pool | None = None
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def __aenter__(self) -> "WebSource":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._browsers is not None:
+            await self._browsers.close()
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` is the URL of a page and `params` are valid."""
@@ -92,10 +103,18 @@ class WebSource(UrlSource):
             mark=parse_mark(since),
             rules=rules,
             pool=self._pool,
+            rendering=self._open_rendering(services, target, params) if params.render else None,
         )
         async with self._pool.using(), aclosing(crawl.batches()) as batches:
             async for batch in batches:
                 yield batch
+
+    def _open_rendering(self, services: Services, target: Target, params: WebParams) -> "Rendering":
+        from .rendering import Rendering, open_browsers  # noqa: PLC0415 - only some jobs render pages
+
+        if self._browsers is None:
+            self._browsers = open_browsers(services.settings)
+        return Rendering(self._browsers, services.settings, site=target.stream, wait_for=params.wait_for)
 
     async def _read_rules(self, services: Services, origin: str, params: WebParams) -> "RobotsRules":
         from .robots_by_origin import RobotsRules  # noqa: PLC0415 - slow to import
