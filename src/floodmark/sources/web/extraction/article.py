@@ -14,11 +14,17 @@ class Article(Struct, frozen=True, kw_only=True):
     facts: dict[str, str] = {}
 
 
-def extract_article(html: str, url: str) -> Article:
-    """Return the main text of a page; empty if there is none."""
+# The search for a date in all texts of a page takes longer than everything else, and finds dates of other things.
+_DATES = {"extensive_search": False, "original_date": True, "max_date": None}
+
+
+def extract_article(html: str, url: str, *, with_facts: bool = True) -> Article:
+    """Return the main text of a page; empty if there is none. `with_facts`: look for author, date and description."""
     from trafilatura import bare_extraction  # noqa: PLC0415 - takes half a second, and is of an extra
 
-    found: Any = bare_extraction(html, url=url, fast=True, include_comments=False, with_metadata=True)
+    found: Any = bare_extraction(
+        html, url=url, fast=True, include_comments=False, with_metadata=with_facts, date_extraction_params=_DATES
+    )
     if found is None or not found.text:
         return Article()
     lines = (" ".join(line.split()) for line in found.text.splitlines())

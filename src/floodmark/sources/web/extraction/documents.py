@@ -64,7 +64,8 @@ def _read_html(request: ExtractionRequest) -> ExtractedDocument:
         # Links in ignored parts are followed all the same.
         document.title, document.text, document.is_soft_miss = kept.title, kept.text, kept.is_soft_miss
     if plan.extractor == TRAFILATURA and document.text:
-        article = extract_article(html, request.url)
+        is_known = {"author", "published", "description"} <= document.facts.keys()
+        article = extract_article(html, request.url, with_facts=not is_known)
         document.text = article.text or document.text
         document.facts = {**article.facts, **document.facts}
     if plan.select is None or plan.select.language is Language.JSONPATH:
