@@ -60,7 +60,7 @@ _PUBLISHED = (
 )
 _MODIFIED = ("article:modified_time", "og:updated_time", "last-modified", "dcterms.modified", "datemodified")
 _AUTHOR = ("author", "article:author", "dc.creator", "twitter:creator")
-_FEED_TYPES = ("application/rss+xml", "application/atom+xml")
+_FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 _NOT_FOUND = re.compile(
     r"\b404\b|not found|page (?:does not|doesn.t) exist|no longer (?:exists|available)|nicht gefunden|introuvable|"
     r"no encontrada|non trovata|не найден",

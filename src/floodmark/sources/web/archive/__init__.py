@@ -3,4 +3,5 @@
 <ARTIFACTS_DIR>/warc/<stream>/<time>-<execution>-<number>.warc.gz   responses, one gzip member per record
 <ARTIFACTS_DIR>/warc/<stream>/payloads.sqlite                        digests of stored payloads, for revisit records
 <ARTIFACTS_DIR>/raw/<xx>/<sha256>.<type>                             the content of each revision, once
+    <ARTIFACTS_DIR>/enclosures/<xx>/<sha256>.<type>                      files of feed entries, once
 """
