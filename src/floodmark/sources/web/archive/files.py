@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ OPEN = ".open"
 """The suffix of a file that is being written."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _CHUNK = 1024 * 1024
+_TEMPORARY, _ORPHAN_SECONDS = ".tmp", 86_400.0
 
 
 def folder_name(stream: str) -> str:
@@ -35,7 +37,11 @@ def write_once(path: Path, content: bytes) -> bool:
         return False
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        # In a folder of their own: files that a killed process has left are found there among few others.
+        temporary = path.parent.parent / _TEMPORARY
+        temporary.mkdir(exist_ok=True)
+        _sweep(temporary)
+        handle, name = tempfile.mkstemp(dir=temporary)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -48,6 +54,14 @@ def write_once(path: Path, content: bytes) -> bool:
             raise
         sync_folder(path.parent)
     return True
+
+
+def _sweep(folder: Path) -> None:
+    before = time.time() - _ORPHAN_SECONDS
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < before:
+                path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
