@@ -66,7 +66,8 @@ async def test_the_feed_that_a_page_names_is_collected(site: Site, sqlite_copy: 
 async def test_full_texts_and_files_of_new_entries_are_read_once(site: Site, sqlite_copy: str, tmp_path: Path) -> None:
     site.robots("User-agent: *\nDisallow: /news/3")
     for number in (1, 2, 3):
-        site.page(f"/news/{number}", f"Full text {number}. {LONG}")
+        canonical = f'<link rel=canonical href="/other/{number}">'
+        site.page(f"/news/{number}", f"Full text {number}. {LONG}", head=canonical)
         site.put(f"/files/{number}.mp3", f"sound {number}", content_type="audio/mpeg")
     site.always("/news/2", status(404))
     put_feed(site, {1: "One", 2: "Two", 3: "Three"})

@@ -154,7 +154,7 @@ def _print_next_step(cli: CliContext, found: "UrlPreview") -> None:
         cli.note(f"\n[dim]Collect its entries: floodmark add feed {plain(found.url)} --every 15m[/]")
     elif found.is_selected:
         cli.note(
-            f"\n[dim]Collect them: floodmark add web {plain(found.url)} --max-pages 1 --every 1h, and these options[/]"
+            f"\n[dim]Collect them: floodmark add web {plain(found.url)} --max-depth 0 --every 1h, and these options[/]"
         )
     elif found.items:
         cli.note(f"\n[dim]Collect the site: floodmark add web {plain(found.url)} --every 1h[/]")

@@ -11,17 +11,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.errors import SlowDown, SourceError
+from floodmark.errors import Permanent, SlowDown, SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Item, SitePage
 from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.collected_items import CollectedItems
 from floodmark.sources.web.archive.raw import write_enclosure
+from floodmark.sources.web.charsets import decode_text
+from floodmark.sources.web.extract import Document, parse_document
 from floodmark.sources.web.extraction.pool import ExtractionPool
-from floodmark.sources.web.responses import Kind, make_request, read_response
+from floodmark.sources.web.nesting import TooNested
+from floodmark.sources.web.responses import HTML_TYPES, make_request
 from floodmark.sources.web.robots import FORBIDDEN, Robots
 from floodmark.sources.web.source import ROBOTS_LIMITS, fetch_robots
-from floodmark.sources.web.urls import Scope, normalize_url, origin_of
+from floodmark.sources.web.urls import normalize_url, origin_of
 
 from .params import FeedParams
 
@@ -84,20 +87,27 @@ class Following:
         answer = await self._get(url)
         if answer is None:
             return None
-        page, scope = SitePage(url=url), Scope(normalize_url(answer.url) or url)
-        request, extracted = make_request(page, answer, self._params.plan), None
         try:
-            if request is not None:
-                extracted = await self._pool.read(request)
-        except SourceError as error:
+            document = await self._read_document(url, answer)
+        except (SourceError, TooNested) as error:
             self.failed[url] = str(error)
             return None
-        now = self._services.clock.now()
-        seen = read_response(page, answer, crawl=1, scope=scope, now=now, extracted=extracted)
-        if seen.kind is not Kind.READ or seen.data is None:
-            self.failed[url] = seen.page.note or "has no text"
+        if not document.text or document.is_soft_miss:
+            self.failed[url] = document.lacking or "has no text"
             return None
-        return str(seen.data["text"]) or None
+        return document.text
+
+    async def _read_document(self, url: str, answer: HttpAnswer) -> Document:
+        """Read a page. The feed names it, so that it counts whatever its canonical URL is."""
+        if answer.media_type not in HTML_TYPES:
+            raise Permanent(f"not HTML: {answer.media_type or 'no media type'}")
+        request = make_request(SitePage(url=url), answer, self._params.plan)
+        if request is None:
+            return await asyncio.to_thread(lambda: parse_document(decode_text(answer.body, answer.charset)))
+        found = await self._pool.read(request)
+        if found.document is None:
+            raise Permanent(found.skipped or "cannot be read")
+        return found.document
 
     async def _download(self, file: Mapping[str, Any]) -> dict[str, Any]:
         url = normalize_url(str(file.get("url", "")))

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 
 def _find_missing(spec: "JobSpec", settings: "Settings", accounts: "Sequence[AccountRow]") -> str | None:
+    if settings.floodmark_url is not None:
+        # The workers of a server run on other machines.
+        return None
     params = parse_params(spec.params)
-    missing = packages.find_missing(params.plan.packages)
-    if missing is not None:
-        return f"This machine has no {missing}: {packages.INSTALL}"
-    return f"{NO_FOLDER}: {FOLDER_HINT}" if params.enclosures and settings.artifacts_dir is None else None
+    if (missing := packages.find_missing(params.plan.packages)) is not None:
+        return f"It cannot run on this machine yet: it has no {missing}; {packages.INSTALL}"
+    return f"{NO_FOLDER}; {FOLDER_HINT}" if params.enclosures and settings.artifacts_dir is None else None
 
 
 FORM = JobForm(

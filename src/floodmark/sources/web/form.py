@@ -1,9 +1,11 @@
 """The form of `floodmark add web`."""
 
+import os
 from typing import TYPE_CHECKING
 
 from floodmark.model.previews import SourcePreview
 from floodmark.model.spec import JobSpec
+from floodmark.sources.cookies.browser import BrowserMissing, require_browser
 from floodmark.sources.form import JobForm, ParamOption, PreviewTools
 
 from .extraction import plan as packages
@@ -32,14 +34,24 @@ async def preview(spec: JobSpec, tools: PreviewTools) -> SourcePreview:
 
 
 def find_missing(spec: JobSpec, settings: "Settings", accounts: "Sequence[AccountRow]") -> str | None:
-    """Return which packages the job needs that are not installed here."""
+    """Return what the job needs that this machine does not have. The workers of a server run on other machines."""
+    if settings.floodmark_url is not None:
+        return None
     params = parse_params(spec.params)
-    missing = packages.find_missing(params.packages)
-    if missing is not None:
-        return f"This machine has no {missing}: {packages.INSTALL}"
+    if (missing := packages.find_missing(params.packages)) is not None:
+        return f"It cannot run on this machine yet: it has no {missing}. {_sentence(packages.INSTALL)}"
     if params.needs_folder and settings.artifacts_dir is None:
-        return f"{NO_FOLDER}: {FOLDER_HINT}"
+        return f"{_sentence(NO_FOLDER)}. {_sentence(FOLDER_HINT)}"
+    try:
+        if params.render:
+            require_browser(settings.floodmark_chromium, os.environ)
+    except BrowserMissing as error:
+        return f"It cannot run on this machine yet: {error}. {_sentence(error.hint or '')}"
     return None
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 FORM = JobForm(

@@ -10,9 +10,10 @@ from floodmark.sources.cookies.pool import Pool
 from floodmark.sources.cookies.source import browser_rules
 from floodmark.version import __version__
 
+from .responses import HTML_TYPES
+
 LATE = "did not show in time what --wait-for names, and is read as it was"
 _CUT = "is cut after rendering: it is larger than HTTP_MAX_BODY_BYTES"
-_HTML = ("text/html", "application/xhtml+xml")
 
 
 def open_browsers(settings: Settings) -> Pool:
@@ -35,7 +36,7 @@ class Rendering:
 
         Only an HTML page with status 200 is rendered. Its URL is another one if a script has moved on to it.
         """
-        if answer.status != 200 or answer.media_type not in _HTML:
+        if answer.status != 200 or answer.media_type not in HTML_TYPES:
             return answer, []
         order = RenderOrder(
             url=url,

@@ -33,7 +33,7 @@ LED_TO, _LEADS_ON = "led to by a redirect", "redirects on to "
 
 NO_MATCH = "no part of it matches the selector"
 _NOTE = 300
-_HTML = ("text/html", "application/xhtml+xml")
+HTML_TYPES = ("text/html", "application/xhtml+xml")
 _HTML_BODY = re.compile(rb"[\s\xef\xbb\xbf]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _PERMANENT, _MISSING = (301, 308), (404, 410)
 # Links to these are not worth a request.
@@ -115,7 +115,7 @@ def make_request(page: SitePage, answer: HttpAnswer, plan: ExtractionPlan) -> Ex
     """Return what a process has to read of a response; None if the crawl reads it by itself."""
     if answer.status != 200 or is_index(page) or plan.is_default:
         return None
-    if answer.media_type in _HTML or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
+    if answer.media_type in HTML_TYPES or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
         kind = HTML
     elif plan.pdf and (answer.media_type == "application/pdf" or answer.body.startswith(b"%PDF-")):
         kind = PDF
@@ -218,9 +218,9 @@ def _read_ok(
         if extracted.document is None:
             return _make_noted(page, after, extracted.skipped or "cannot be read")
         return _read_document(page, after, extracted.document, extracted.rows, scope=scope, now=now)
-    if is_index(page) or ("xml" in answer.media_type and answer.media_type not in _HTML):
+    if is_index(page) or ("xml" in answer.media_type and answer.media_type not in HTML_TYPES):
         return _read_index(page, after, answer, scope)
-    if answer.media_type in _HTML or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
+    if answer.media_type in HTML_TYPES or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
         return _read_page(page, after, answer, scope, now)
     return _make_noted(page, after, f"not HTML: {answer.media_type or 'no media type'}")
 
