@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from command_line import CommandLine
 from floodmark.model.execution import Execution
@@ -227,7 +228,8 @@ async def test_selectors_are_tried_and_typed_as_options(
         (["--header", "Host: x"], "set by the crawl itself"),
         (["--header", "nonsense"], "not written as NAME: VALUE"),
         (["--basic-auth", "ann:password"], "not the name of a secret"),
-        (["--basic-auth", "shop", "--render"], "send the headers to other sites"),
+        (["--basic-auth", "shop", "--render"], "send the secrets to other sites"),
+        (["--login", "shop"], "needs the URL of its form"),
         (["--wait-for", "p"], "wait_for is for rendered pages"),
         (["--sitemap-only", "--no-sitemaps"], "sitemap_only needs sitemaps"),
     ):
@@ -260,6 +262,47 @@ async def test_headers_with_secrets_are_sent_to_the_site_only(site: Site, sqlite
         unknown = await desk.job(site.at("other.example", "/"), basic_auth="nobody")
         failed = await desk.run(unknown)
         assert "this worker has no secret NOBODY" in str(failed.error_message)
+
+
+@pytest.mark.spec("B15")
+async def test_a_crawl_logs_in_by_the_form_of_the_site(site: Site, sqlite_copy: str) -> None:
+    """The token of the form and the cookies of its page are sent with it. A refused login fails the run at once."""
+    form = (
+        "<form action='/session' method=post><input type=hidden name=token value='t&amp;1'><input name=user>"
+        "<input type=password name=pass><input type=checkbox name=stay></form>"
+    )
+
+    async def login_page(_: web.Request) -> web.Response:
+        return web.Response(text=form, content_type="text/html", headers={"Set-Cookie": "before=1; Path=/"})
+
+    async def session(request: web.Request) -> web.Response:
+        sent = dict(await request.post())
+        is_right = sent == {"token": "t&1", "user": "ann", "pass": "pass:word"} and request.cookies == {"before": "1"}
+        if not is_right:
+            return web.Response(text=form, content_type="text/html")
+        return web.Response(status=303, headers={"Location": "/", "Set-Cookie": "session=s3cret; HttpOnly"})
+
+    async def member(request: web.Request) -> web.Response:
+        if request.cookies.get("session") != "s3cret":
+            return web.Response(status=302, headers={"Location": "/login"})
+        body = f"<p>For members. {LONG}</p><a href='/logout'>x</a><a href='/?do=sign-out'>y</a>"
+        return web.Response(text=body, content_type="text/html")
+
+    site.always("/login", login_page)
+    site.always("/session", session)
+    site.always("/", member)
+    secrets = {"WEB_SECRET_SHOP": "ann:pass:word", "WEB_SECRET_OTHER": "bob:wrong"}
+    async with working(site, sqlite_copy, foreign=secrets) as desk:
+        job = await desk.job(login_url=f"{site.url}/login", login="shop", sitemaps=False)
+        await desk.run(job)
+        assert "For members." in (await desk.items(job))["/"]["data"]["text"]
+        assert "s3cret" not in str(await desk.watermark(job))
+        assert not {"/logout", "/?do=sign-out"} & set(site.paths())
+        refused = await desk.run(await desk.job(f"{site.url}/x", login_url=f"{site.url}/login", login="other"))
+        assert "the login at" in str(refused.error_message)
+        assert "wrong" not in str(refused.error_message)
+        elsewhere = await desk.job(f"{site.url}/y", login_url="https://other.example/login", login="other")
+        assert "is not a page of" in str((await desk.run(elsewhere)).error_message)
 
 
 def notes(run: Execution) -> list[str]:

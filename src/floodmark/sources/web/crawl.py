@@ -34,6 +34,7 @@ from .difference import difference
 from .extraction.documents import ExtractedDocument
 from .extraction.pool import ExtractionPool
 from .extraction.rows import MOST_ROWS, Row
+from .login import cookie_header, ends_session, is_safe, log_in
 from .matches import KnownMatches, find_stale, make_items, make_tombstones, page_keys
 from .pages import Pages
 from .params import PATIENCE, WebParams
@@ -155,6 +156,9 @@ class Crawl:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until the crawl is complete; raise `SlowDown` if it has to wait."""
+        if self._params.login:
+            jar = await log_in(self._services, self._scope, self._params)
+            self._own_headers |= cookie_header(jar, self._own_headers.get("Cookie", ""))
         await self._start()
         if self._evidence is not None:
             await self._evidence.open()
@@ -225,8 +229,8 @@ class Crawl:
         )
         if params.sitemap_only or params.subdomains or params.render or not params.plan.is_default:
             parts = (*parts, params.sitemap_only, params.subdomains, params.render, params.wait_for, params.plan)
-        if params.headers or params.basic_auth:
-            parts = (*parts, params.headers, params.basic_auth)
+        if params.headers or params.basic_auth or params.login:
+            parts = (*parts, params.headers, params.basic_auth, params.login_url, params.login)
         return hashlib.sha256(repr((*parts, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
@@ -422,8 +426,7 @@ class Crawl:
     def _headers(self, page: SitePage) -> dict[str, str] | None:
         """Return the headers of a request. Those of the job, which may be secret, are sent to the site only."""
         conditions = {} if self._needs_content(page) else _conditions(page) or {}
-        is_open = self._scope.start.startswith("https:") and not page.url.startswith("https:")
-        own = self._own_headers if self._scope.is_inside(page.url) and not is_open else {}
+        own = self._own_headers if is_safe(page.url, self._scope) else {}
         return {**own, **conditions} or None
 
     def _needs_content(self, page: SitePage) -> bool:
@@ -508,7 +511,8 @@ class Crawl:
         if seen.is_redirect:
             self._queue_redirect_targets(seen.follow)
         for address in seen.follow:
-            if address not in self._remembered and not is_file(address, self._params.plan):
+            is_left_out = is_file(address, self._params.plan) or (self._params.login and ends_session(address))
+            if address not in self._remembered and not is_left_out:
                 self._add_page(address, depth, LED_TO if seen.is_redirect else None)
 
     @staticmethod

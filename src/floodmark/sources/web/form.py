@@ -121,6 +121,8 @@ FORM = JobForm(
         ParamOption(
             "basic_auth", "Basic authentication with the setting WEB_SECRET_NAME=user:password.", metavar="NAME"
         ),
+        ParamOption("login_url", "Log in with the form of this page first.", metavar="URL"),
+        ParamOption("login", "For --login-url: the setting WEB_SECRET_NAME=user:password.", metavar="NAME"),
         ParamOption("warc", "Store all responses in WARC files in ARTIFACTS_DIR.", kind=bool, flags="--warc"),
         ParamOption("raw", "Store the content of each revision in ARTIFACTS_DIR.", kind=bool, flags="--raw"),
         ParamOption("max_pages", "Maximum number of pages per crawl (1000).", kind=int, metavar="N"),

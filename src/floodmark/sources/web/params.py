@@ -12,8 +12,8 @@ from floodmark.model.durations import parse_every
 from .extraction.plan import NAMES as PLAN_NAMES
 from .extraction.plan import ExtractionPlan, parse_plan
 from .extraction.selectors import Language, parse_selector
-from .request_headers import parse_basic_auth, parse_headers
-from .urls import compile_glob
+from .request_headers import parse_headers, parse_secret_name
+from .urls import compile_glob, parse_start_url
 
 # With a longer delay the crawl does not keep its slot: it is snoozed after each page.
 PATIENCE = timedelta(seconds=10)
@@ -60,6 +60,10 @@ class WebParams(Struct, frozen=True, kw_only=True):
     """Headers of requests to the site, with names of secrets."""
     basic_auth: str = ""
     """The name of the secret of a basic authentication."""
+    login_url: str = ""
+    """The page with the form of a login."""
+    login: str = ""
+    """The name of the secret for this form."""
     raw: bool = False
     """Whether the content of each revision is stored by its hash."""
 
@@ -99,6 +103,8 @@ NAMES = frozenset(
         "wait_for",
         "headers",
         "basic_auth",
+        "login_url",
+        "login",
         *PLAN_NAMES,
     )
 )
@@ -112,11 +118,18 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
     sitemaps, sitemap_only = _parse_flag(params, "sitemaps"), _parse_flag(params, "sitemap_only", default=False)
     if sitemap_only and not sitemaps:
         raise InvalidInput("sitemap_only needs sitemaps", hint="leave out --no-sitemaps or --sitemap-only")
-    headers, basic_auth = parse_headers(params.get("headers")), parse_basic_auth(params.get("basic_auth"))
-    if (headers or basic_auth) and _parse_flag(params, "render", default=False):
+    headers = parse_headers(params.get("headers"))
+    basic_auth, login = (parse_secret_name(params.get(name), name) for name in ("basic_auth", "login"))
+    login_url = parse_start_url(str(params["login_url"])) if params.get("login_url") else ""
+    if bool(login) != bool(login_url):
         raise InvalidInput(
-            "a browser would send the headers to other sites too",
-            hint="leave out --render, or --header and --basic-auth",
+            "a login needs the URL of its form and the name of a secret",
+            hint="as in --login-url https://example.com/login --login SHOP",
+        )
+    if (headers or basic_auth or login) and _parse_flag(params, "render", default=False):
+        raise InvalidInput(
+            "a browser would send the secrets to other sites too",
+            hint="leave out --render, or --header, --basic-auth and --login",
         )
     return WebParams(
         include=_parse_patterns(params, "include"),
@@ -138,6 +151,8 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
         wait_for=_parse_wait(params),
         headers=headers,
         basic_auth=basic_auth,
+        login_url=login_url,
+        login=login,
     )
 
 

@@ -47,24 +47,30 @@ def _parse_header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def parse_basic_auth(value: Any) -> str:
-    """Return the name of the secret of a basic authentication; empty if there is none."""
+def parse_secret_name(value: Any, option: str) -> str:
+    """Return the name of a secret with a user and a password; empty if there is none."""
     text = str(value or "").strip()
     if text and not _NAME.fullmatch(text):
         raise InvalidInput(
-            "basic_auth is not the name of a secret",
-            hint="set WEB_SECRET_SHOP=user:password for the workers, and write --basic-auth SHOP",
+            f"{option} is not the name of a secret",
+            hint=f"set WEB_SECRET_SHOP=user:password for the workers, and write --{option.replace('_', '-')} SHOP",
         )
     return text
+
+
+def read_pair(name: str, section: Mapping[str, str]) -> tuple[str, str]:
+    """Return the user and the password of a secret; raise `Permanent` if this worker does not have it."""
+    user, colon, password = _secret(name, section).partition(":")
+    if not colon:
+        raise Permanent(f"WEB_SECRET_{name.upper()} is not written as user:password", hint="correct it")
+    return user, password
 
 
 def fill_headers(headers: tuple[tuple[str, str], ...], basic_auth: str, section: Mapping[str, str]) -> dict[str, str]:
     """Return the headers with their secrets; raise `Permanent` if this worker does not have one of them."""
     filled = {name: _SECRET.sub(lambda found: _secret(found[1], section), value) for name, value in headers}
     if basic_auth:
-        pair = _secret(basic_auth, section)
-        if ":" not in pair:
-            raise Permanent(f"WEB_SECRET_{basic_auth.upper()} is not written as user:password", hint="correct it")
+        pair = ":".join(read_pair(basic_auth, section))
         filled["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     for name, value in filled.items():
         if not value.isprintable() or not value.isascii():

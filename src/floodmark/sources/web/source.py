@@ -73,6 +73,8 @@ class WebSource(UrlSource):
             scope = Scope(start, include=params.include, exclude=params.exclude, subdomains=params.subdomains)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
+        if params.login_url and not scope.is_inside(params.login_url):
+            raise Permanent(f"{params.login_url} is not a page of {start}", hint="log in at a page of the same site")
         require_packages(params.packages)
         if params.needs_folder and services.settings.artifacts_dir is None:
             raise Permanent(NO_FOLDER, hint=FOLDER_HINT)
