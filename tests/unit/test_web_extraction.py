@@ -171,6 +171,12 @@ async def test_no_process_stays_without_users() -> None:
         await asyncio.gather(*(pool.read(ask(SHOP, select="li")) for _ in range(4)))
         processes = [reader._process for reader in pool._free]
         assert 1 <= len(processes) <= 2
+        for process in processes:
+            process.kill()
+            await process.wait()
+        assert len((await pool.read(ask(SHOP, select="li"))).rows or ()) == 3, (
+            "an idle process that was killed is replaced"
+        )
     assert all(process.returncode is not None for process in processes)
 
 

@@ -51,7 +51,7 @@ class ExtractionPool:
     async def read(self, request: ExtractionRequest) -> ExtractedDocument:
         """Read a document; raise `UnreadDocument` if that takes too long or ends the process."""
         async with self._room:
-            reader = self._free.pop() if self._free else await _Reader.start(self._cpu_seconds)
+            reader = await self._take_reader()
             try:
                 found = await reader.read(request)
             except BaseException:
@@ -62,6 +62,14 @@ class ExtractionPool:
             else:
                 self._free.append(reader)
             return found
+
+    async def _take_reader(self) -> "_Reader":
+        while self._free:
+            reader = self._free.pop()
+            if reader.is_alive:
+                return reader
+            await reader.end()
+        return await _Reader.start(self._cpu_seconds)
 
 
 class _Reader:
@@ -88,6 +96,11 @@ class _Reader:
             start_new_session=True,
         )
         return cls(process)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is running: the system may have ended it while it was idle."""
+        return self._process.returncode is None
 
     async def read(self, request: ExtractionRequest) -> ExtractedDocument:
         """Read one document. After an error this process cannot be used again."""

@@ -62,8 +62,10 @@ def _receive(stream: BinaryIO) -> ExtractionRequest | None:
 
 def _limit_memory() -> None:
     if resource is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # macOS has no limit of this kind.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def _set_timer(seconds: float) -> None:
