@@ -24,21 +24,15 @@ from floodmark.model.batch import Batch, Item, SitePage
 from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
-from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.collected_items import CollectedItems
-from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.sources.port import Context, Target
 
-from .archive.evidence import open_evidence
 from .difference import difference
-from .extraction.documents import ExtractedDocument
-from .extraction.pool import ExtractionPool
 from .extraction.rows import MOST_ROWS, Row
-from .login import cookie_header, ends_session, is_safe, log_in
+from .login import ends_session
 from .matches import KnownMatches, find_stale, make_items, make_tombstones, page_keys
 from .pages import Pages
 from .params import PATIENCE, WebParams
-from .request_headers import fill_headers
 from .responses import (
     LED_TO,
     SITEMAP,
@@ -48,21 +42,18 @@ from .responses import (
     is_index,
     is_intermediate,
     make_failed,
-    make_request,
     make_skipped,
     make_unchanged,
-    note_rendered,
-    read_response,
-    read_script_redirect,
 )
 from .robots import FORBIDDEN
 from .robots_by_origin import RobotsRules
 from .sitemaps import read_exact_time, read_latest_time
 from .urls import Scope, host_of, origin_of
+from .visiting import PageVisitor, RequestPace
 from .watermark import RESULTS, CrawlMark
 
 if TYPE_CHECKING:
-    from .rendering import Rendering
+    pass
 
 # Pages read from the frontier at once, and the queue length below which more are read.
 _CHUNK, _LOW_QUEUE = 1000, 100
@@ -79,8 +70,6 @@ _MAX_STRIKES = 3
 _MAX_INDEXES, _MAX_STRUCK, _MAX_REMEMBERED = 200, 1000, 500_000
 # Shorter texts are often the same on different pages: "Log in", an empty list.
 _SAME_TEXT = 200
-# A larger page is parsed in a thread.
-_LARGE = 256 * 1024
 # A page may appear a while after its `lastmod`: a longer while than this is not expected.
 _LASTMOD_MARGIN = timedelta(days=1)
 # Pages looked up at once.
@@ -103,24 +92,14 @@ class Crawl:
         scope: Scope,
         mark: CrawlMark,
         rules: RobotsRules | None,
-        pool: ExtractionPool,
-        rendering: "Rendering | None" = None,
+        visitor: PageVisitor,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
         self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
-        self._known_matches, self._pool, self._rendering = KnownMatches(services.database), pool, rendering
-        self._evidence = open_evidence(
-            services.settings.artifacts_dir,
-            target.stream,
-            context.execution_id,
-            warc=params.warc,
-            raw=params.raw,
-            most_bytes=services.settings.web_warc_bytes,
-        )
+        self._known_matches, self._visitor = KnownMatches(services.database), visitor
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._own_delay = services.settings.web_domain_delay if params.delay is None else params.delay
-        self._own_headers = fill_headers(params.headers, params.basic_auth, services.section)
         self._queue: deque[SitePage] = deque()
         # Read from the frontier and not yet stored, so that they are not read again.
         self._taken: dict[str, SitePage] = {}
@@ -156,13 +135,9 @@ class Crawl:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until the crawl is complete; raise `SlowDown` if it has to wait."""
-        if self._params.login:
-            jar = await log_in(self._services, self._scope, self._params)
-            self._own_headers |= cookie_header(jar, self._own_headers.get("Cookie", ""))
-        await self._start()
-        if self._evidence is not None:
-            await self._evidence.open()
+        await self._visitor.open()
         try:
+            await self._start()
             while True:
                 await self._refill()
                 self._start_fetchers()
@@ -178,8 +153,7 @@ class Crawl:
                     self._forget_stored(batch)
         finally:
             await self._cancel_fetchers()
-            if self._evidence is not None:
-                await self._evidence.close()
+            await self._visitor.close()
         if self._wait is None and not self._context.stopping.is_set():
             self._mark.complete, self._mark.strikes = True, {}
         yield await self._make_batch()
@@ -377,69 +351,10 @@ class Crawl:
                 self._add_page(address, 0, SITEMAP)
         return None if robots.allows(page.url) else make_skipped(page, self._mark.crawl, FORBIDDEN)
 
-    # Fetching
-
     async def _visit(self, page: SitePage) -> VisitedPage:
         delay = self.delay
-        try:
-            answer = await self._services.http.get(
-                page.url,
-                headers=self._headers(page),
-                follow=False,
-                concurrency=self._concurrency,
-                delay=delay if delay <= PATIENCE else None,
-            )
-        except SlowDown:
-            raise
-        except SourceError as error:
-            return make_failed(page, self._mark.crawl, str(error))
-        if self._evidence is not None:
-            await self._evidence.add_response(page.url, answer, self._services.clock.now())
-        remarks: list[str] = []
-        if self._rendering is not None and not is_index(page):
-            try:
-                answer, remarks = await self._rendering.render(answer, page.url)
-            except BrowserMissing:
-                raise
-            except SourceError as error:
-                return make_failed(page, self._mark.crawl, str(error))
-            if (moved := read_script_redirect(page, answer, self._mark.crawl, self._scope)) is not None:
-                return moved
-        seen = await self._extract(page, answer)
-        if self._rendering is not None:
-            note_rendered(seen, remarks)
-        if self._evidence is not None and seen.kind is Kind.READ:
-            seen.raw = await self._evidence.add_revision(answer)
-        return seen
-
-    async def _extract(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
-        request = make_request(page, answer, self._params.plan)
-        if request is not None:
-            try:
-                return self._read(page, answer, await self._pool.read(request))
-            except SourceError as error:
-                return make_failed(page, self._mark.crawl, str(error))
-        if len(answer.body) > _LARGE:
-            return await asyncio.to_thread(self._read, page, answer)
-        return self._read(page, answer)
-
-    def _headers(self, page: SitePage) -> dict[str, str] | None:
-        """Return the headers of a request. Those of the job, which may be secret, are sent to the site only."""
-        conditions = {} if self._needs_content(page) else _conditions(page) or {}
-        own = self._own_headers if is_safe(page.url, self._scope) else {}
-        return {**own, **conditions} or None
-
-    def _needs_content(self, page: SitePage) -> bool:
-        """Return whether a response without a body (304) is of no use."""
-        # Scripts load content that an ETag does not describe.
-        return self._mark.is_anew or self._params.render or (self._params.trusts_lastmod and page.note == SITEMAP)
-
-    def _read(self, page: SitePage, answer: HttpAnswer, extracted: ExtractedDocument | None = None) -> VisitedPage:
-        now, crawl = self._services.clock.now(), self._mark.crawl
-        try:
-            return read_response(page, answer, crawl=crawl, scope=self._scope, now=now, extracted=extracted)
-        except Exception as error:  # noqa: BLE001 - reported as the page's result; the other pages can be read
-            return make_failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
+        pace = RequestPace(concurrency=self._concurrency, delay=delay if delay <= PATIENCE else None)
+        return await self._visitor.visit(page, self._mark.crawl, pace, is_anew=self._mark.is_anew)
 
     async def _wait_for_work(self) -> None:
         timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._wake.set)
@@ -561,8 +476,7 @@ class Crawl:
     async def _make_batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
-        if self._evidence is not None:
-            await self._evidence.sync()
+        await self._visitor.sync()
         await self._skip_duplicates(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
@@ -717,11 +631,6 @@ def _result_name(visit: VisitedPage) -> str:
     if visit.kind is Kind.READ:
         return "new" if visit.is_new else "changed"
     return "gone" if _is_gone(visit) else visit.kind.value
-
-
-def _conditions(page: SitePage) -> dict[str, str] | None:
-    headers = {"If-None-Match": page.etag, "If-Modified-Since": page.last_modified}
-    return {name: value for name, value in headers.items() if value} or None
 
 
 def _is_gone(visit: VisitedPage) -> bool:

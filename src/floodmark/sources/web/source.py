@@ -90,12 +90,29 @@ class WebSource(UrlSource):
         scope: Scope,
         params: WebParams,
     ) -> AsyncGenerator[Batch, None]:
-        from .crawl import Crawl  # noqa: PLC0415 - slow to import
-        from .extraction.pool import ExtractionPool  # noqa: PLC0415 - as are its parsers
+        from .archive.evidence import open_evidence  # noqa: PLC0415 - slow to import
+        from .crawl import Crawl  # noqa: PLC0415
+        from .extraction.pool import ExtractionPool  # noqa: PLC0415
+        from .visiting import PageVisitor  # noqa: PLC0415
 
         if self._pool is None:
             self._pool = ExtractionPool(services.settings.web_extract_processes)
         rules = await self._read_rules(services, origin_of(scope.start), params) if params.obeys_robots else None
+        visitor = PageVisitor(
+            services,
+            params,
+            scope,
+            pool=self._pool,
+            rendering=self._open_rendering(services, target, params) if params.render else None,
+            evidence=open_evidence(
+                services.settings.artifacts_dir,
+                target.stream,
+                context.execution_id,
+                warc=params.warc,
+                raw=params.raw,
+                most_bytes=services.settings.web_warc_bytes,
+            ),
+        )
         crawl = Crawl(
             services,
             target,
@@ -104,8 +121,7 @@ class WebSource(UrlSource):
             scope=scope,
             mark=parse_mark(since),
             rules=rules,
-            pool=self._pool,
-            rendering=self._open_rendering(services, target, params) if params.render else None,
+            visitor=visitor,
         )
         async with self._pool.using(), aclosing(crawl.batches()) as batches:
             async for batch in batches:

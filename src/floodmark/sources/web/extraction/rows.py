@@ -40,7 +40,7 @@ class Rows(Struct, kw_only=True):
     remarks: list[str] = field(default_factory=list)
 
 
-class Match(Protocol):
+class SelectedPart(Protocol):
     """One match, as its library represents it."""
 
     def read(self, wanted: SelectedField) -> list[str]:
@@ -82,7 +82,7 @@ def select_rows(plan: ExtractionPlan, document: str | bytes, url: str) -> Rows:
 
 
 def _read_fields(
-    wanted: Sequence[SelectedField], match: Match, url: str, remarks: Counter[str], examples: dict[str, str]
+    wanted: Sequence[SelectedField], match: SelectedPart, url: str, remarks: Counter[str], examples: dict[str, str]
 ) -> dict[str, Any]:
     if not wanted:
         return match.read_all()
@@ -117,7 +117,7 @@ def _make_key(plan: ExtractionPlan, fields: dict[str, Any]) -> str | None:
 # CSS
 
 
-def _find_css(selector: str, document: str | bytes) -> "Iterator[Match]":
+def _find_css(selector: str, document: str | bytes) -> "Iterator[SelectedPart]":
     from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - each language loads its own library
 
     return (CssMatch(node) for node in LexborHTMLParser(document).css(selector))
@@ -169,7 +169,7 @@ def _node_text(node: "LexborNode") -> str:
 # XPath
 
 
-def _find_xpath(selector: str, document: str | bytes) -> "Iterator[Match]":
+def _find_xpath(selector: str, document: str | bytes) -> "Iterator[SelectedPart]":
     from lxml import etree, html  # noqa: PLC0415 - each language loads its own library
 
     text = document if isinstance(document, bytes) else document.encode(errors="replace")
@@ -237,7 +237,7 @@ def _add_text(element: "_Element", parts: list[str]) -> None:
 # JSONPath
 
 
-def _find_json(selector: str, document: str | bytes) -> "Iterator[Match]":
+def _find_json(selector: str, document: str | bytes) -> "Iterator[SelectedPart]":
     import jsonpath  # noqa: PLC0415 - each language loads its own library
 
     data = msgspec.json.decode(document)
