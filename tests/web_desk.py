@@ -1,6 +1,6 @@
 """Floodmark at work on loopback sites, and the questions tests ask of it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -102,11 +102,17 @@ class Desk:
 
 @asynccontextmanager
 async def working(
-    site: Site, database_url: str, *, listen: tuple[type[InternalEvent], ...] = (), **settings: Any
+    site: Site,
+    database_url: str,
+    *,
+    listen: tuple[type[InternalEvent], ...] = (),
+    foreign: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Desk]:
     """Scheduler and worker in this process, as `floodmark up` starts them, until the block ends."""
     events = Events()
-    app = Floodmark(Settings(**{"database_url": database_url, **QUICK, **site.settings(), **settings}), events=events)
+    chosen = Settings(**{"database_url": database_url, **QUICK, **site.settings(), **settings})
+    app = Floodmark(chosen.with_foreign(foreign or {}), events=events)
     async with served(app) as (resources, _):
         desk = Desk(resources, site)
         for kind in listen:

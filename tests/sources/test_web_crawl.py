@@ -516,7 +516,7 @@ async def test_pages_and_lists_without_content_are_named_in_the_outcome(site: Si
         job = await desk.job(concurrency=1)
         ended = await desk.run(job)
         assert await desk.collected(job) == {"/", "/framed", "/cut", "/?a=1&b=2"}
-        script = "shows its text only after JavaScript has run, which a crawl does not do"
+        script = "shows its text only after JavaScript has run: crawl it with --render"
         notes = ended.result["notes"]
         assert f"2 pages, such as {site.url}/app: {script}" in notes
         assert f"{site.url}/frames: is a frameset: its text is in the pages of its frames" in notes

@@ -209,6 +209,20 @@ def test_jobs_are_kept_as_a_file_in_git(cli: CommandLine) -> None:
     assert listed(cli) == before
 
 
+def test_feeds_are_exchanged_with_feed_readers(light: CommandLine) -> None:
+    light.good("add", "feed", "https://a.example/feed?x=1&y=2", "--name", "a <b>", "--tag", "sea", "--tag", "news")
+    light.good("add", "feed", "https://b.example/feed", "--name", "plain")
+    light.good("add", "telegram", "@harbour")
+    text = light.good("jobs", "export", "--format", "opml").out
+    assert '<outline type="rss" text="a &lt;b&gt;"' in text
+    assert "harbour" not in text
+    before = {row["target"]: row["tags"] for row in listed(light, "--source", "feed")}
+    light.good("rm", "a <b>", "plain", "--yes")
+    write(light, "feeds.opml", text)
+    light.good("add", "feed", "--from", "feeds.opml", "--every", "15m", "--yes")
+    assert {row["target"]: row["tags"] for row in listed(light, "--source", "feed")} == before
+
+
 def test_a_file_of_some_jobs_prunes_only_among_these(light: CommandLine) -> None:
     light.good("add", "telegram", "@harbour", "@pier", "--tag", "sea")
     light.good("add", "telegram", "@other")

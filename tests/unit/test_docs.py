@@ -233,8 +233,8 @@ def test_paths_modules_and_commands_of_run_py_exist() -> None:
 
 def test_settings_exist() -> None:
     known = {*keys(), *OTHERS}
-    # Options of sinks: tests/delivering/test_documented.py.
-    pattern = re.compile(rf"{'|'.join(known)}|SINK_\w+")
+    # Options of sinks: tests/delivering/test_documented.py. Users name the secrets of crawls.
+    pattern = re.compile(rf"{'|'.join(known)}|SINK_\w+|WEB_SECRET_\w+")
     assert _wrong(lambda page: (name for name in SETTING.findall(_shell(page)) if not pattern.fullmatch(name))) == {}
 
 

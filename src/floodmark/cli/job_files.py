@@ -13,6 +13,7 @@ from rich.text import Text
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.importers.job_lists.columns import RowColumns
 from floodmark.importers.job_lists.exporting import defaults_of, export_jobs, write_json, write_toml
+from floodmark.importers.job_lists.opml import write_opml
 from floodmark.importers.job_lists.reading import read_list
 from floodmark.importers.job_lists.references import References
 from floodmark.importers.job_lists.rows import JobList, ListedRow
@@ -31,7 +32,7 @@ from .option_groups import expand_options
 from .output import counted, plain, print_json, safe, short
 from .root import CliContext, command_group
 
-_WRITERS = {"toml": write_toml, "json": write_json}
+_WRITERS = {"toml": write_toml, "json": write_json, "opml": write_opml}
 _LISTED, _VALUE_WIDTH = 50, 60
 # The status of a line, the sign in front of its job, and its colour.
 _SIGNS: Mapping[LineStatus, tuple[str, str]] = {
@@ -49,7 +50,7 @@ def export(
     context: typer.Context,
     *,
     filters: FilterOptions,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="toml or json.")] = "toml",
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="toml, json, or opml for feeds.")] = "toml",
 ) -> None:
     """Print jobs as a file for Git. Jobs that code declares are left out, and secrets are not exported.
 
@@ -57,7 +58,7 @@ def export(
     """
     cli = CliContext.of(context)
     if form not in _WRITERS:
-        raise InvalidInput(f"{form[:40]!r} is not a format", hint="use toml or json")
+        raise InvalidInput(f"{form[:40]!r} is not a format", hint="use toml, json or opml")
     which = filter_of(filters.values, declared=False)
 
     async def work(operations: AsyncOperations) -> list[Job]:

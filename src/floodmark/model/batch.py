@@ -46,6 +46,13 @@ class SitePage(Struct, frozen=True, gc=False):
     """Why it has no item."""
 
 
+class PageMatches(Struct, frozen=True, gc=False):
+    """The keys of all matches on a page, of a job that selects parts of pages; without the URL of the page."""
+
+    url: str
+    keys: Sequence[str]
+
+
 class Blob(Struct, frozen=True, gc=False):
     """A picture or a document that belongs to items. Its name is derived from its content, so it is stored once."""
 
@@ -65,8 +72,8 @@ class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is valid once they are stored (None: unchanged).
 
     `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
-    `tenant_id` and `user_id` are the owner, if the job has none. `pages` and `blobs` are stored in the same
-    transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
+    `tenant_id` and `user_id` are the owner, if the job has none. `pages`, `matches` and `blobs` are stored in
+    the same transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
     `has_times_of_change`: `occurred_at` is when an item was changed last, so that changes teach an adaptive job as new
     items do. The worker sets `poll`.
     """
@@ -78,6 +85,7 @@ class Batch(Struct, frozen=True, gc=False):
     user_id: str | None = None
     pages: Sequence[SitePage] = ()
     blobs: Sequence[Blob] = ()
+    matches: Sequence[PageMatches] = ()
     is_backfill: bool = False
     has_times_of_change: bool = False
     poll: Poll | None = None

@@ -53,7 +53,10 @@ BACKUP_POINTS = ("backup.copying", "backup.copied", "restore.prepared", "restore
 # Between evaluating watches and storing their matches, after that, between making a message and sending it, and
 # between sending it and recording that it was sent.
 WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed", "watch.sent")
+# In the archive of a crawl: a record is written, and all records of a batch are durable.
+ARCHIVE_POINTS = ("archive.written", "archive.synced")
 OTHER_POINTS = (
+    *ARCHIVE_POINTS,
     OPERATION_POINT,
     NOTIFY_POINT,
     COUNT_POINT,

@@ -1,6 +1,7 @@
 """Deletes data that is no longer used.
 
-Tables: `pages` of sites that no job crawls, `blobs` of old reports, `account_logins` that nobody has completed.
+Tables: `pages` and `page_matches` of sites that no job crawls, `blobs` of old reports, `account_logins` that nobody
+has completed.
 """
 
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from sqlalchemy import delete, exists, or_, select, tuple_
 
 from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.telegram.tables import account_logins
-from floodmark.sources.web.tables import pages
+from floodmark.sources.web.tables import page_matches, pages
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import present_moment
 from floodmark.store.repository import Repository
@@ -51,6 +52,8 @@ async def _delete_pages(connection: AsyncConnection, before: datetime, limit: in
     if stream is None:
         return 0
     some = select(pages.c.stream, pages.c.url).where(pages.c.stream == stream).limit(limit)
+    matches = tuple_(page_matches.c.stream, page_matches.c.url)
+    await connection.execute(delete(page_matches).where(matches.in_(some)))
     deleted = await connection.execute(delete(pages).where(tuple_(pages.c.stream, pages.c.url).in_(some)))
     return int(deleted.rowcount)
 

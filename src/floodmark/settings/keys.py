@@ -533,6 +533,20 @@ class Settings(BaseModel):
         description="How long a worker uses the robots.txt of a host before it reads it again; longer, up to a"
         " day, if its Cache-Control says so.",
     )
+    web_extract_processes: Count = Field(
+        default=2,
+        description="Processes of a worker that read documents of jobs with selectors, an extractor or PDF text.",
+    )
+    web_warc_bytes: Count = Field(
+        default=1_000_000_000, description="Size in bytes after which a crawl continues with another WARC file."
+    )
+    web_max_browsers: Count = Field(
+        default=1, description="Browsers of a worker that render pages of crawls, in addition to those of cookie scans."
+    )
+    web_render_timeout: Duration = Field(
+        default=timedelta(seconds=30),
+        description="Time-out of loading a page in a browser, and of waiting for its content afterwards.",
+    )
 
     floodmark_chromium: Program | None = Field(
         default=None, description="Path of Chromium for cookie scans. Default: search the usual places."

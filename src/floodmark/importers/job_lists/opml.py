@@ -1,6 +1,9 @@
 """OPML, as feed readers export it: an outline with `xmlUrl` is a feed, the names of the folders around it are tags."""
 
+from collections.abc import Mapping
+from typing import Any
 from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from floodmark.errors import InvalidInput
 from floodmark.sources.web.xml_trees import NotXml, open_strict_parser
@@ -54,3 +57,28 @@ def _tag(text: str) -> str | None:
     """Return the name of a folder as a tag."""
     words = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return words[:_LONGEST_TAG].strip() or None
+
+
+def write_opml(document: Mapping[str, Any]) -> str:
+    """Return the feeds of an export as OPML. Tags are folders, one inside of the other; other jobs are left out."""
+    folders: dict[tuple[str, ...], list[str]] = {}
+    for job in document["jobs"]:
+        if job["source"] == "feed":
+            name, url = quoteattr(str(job["name"])), quoteattr(str(job["target"]))
+            outline = f'<outline type="rss" text={name} title={name} xmlUrl={url}/>'
+            folders.setdefault(tuple(job.get("tags") or ()), []).append(outline)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<opml version="2.0">',
+        "  <head><title>Floodmark</title></head>",
+    ]
+    lines.append("  <body>")
+    for tags, outlines in sorted(folders.items()):
+        lines += [f"{_indent(depth)}<outline text={quoteattr(tag)}>" for depth, tag in enumerate(tags)]
+        lines += [f"{_indent(len(tags))}{outline}" for outline in outlines]
+        lines += [f"{_indent(depth)}</outline>" for depth in reversed(range(len(tags)))]
+    return "\n".join([*lines, "  </body>", "</opml>", ""])
+
+
+def _indent(depth: int) -> str:
+    return "  " * (depth + 2)

@@ -55,7 +55,7 @@ def require_browser(named: Path | str | None, environ: Mapping[str, str]) -> Pat
     """Return the browser's path; `BrowserMissing`, with an install command, if it or Playwright is missing."""
     if any(importlib.util.find_spec(package) is None for package in _PACKAGES):
         raise BrowserMissing(
-            "cookie scans need Playwright, which is not installed",
+            "cookie scans and rendered pages need Playwright, which is not installed",
             hint="install it: pip install 'floodmark[browser]'",
         )
     return find_chromium(named, environ)
@@ -74,7 +74,7 @@ def find_chromium(named: Path | str | None, environ: Mapping[str, str]) -> Path:
     found = next(_find_all(environ), None)
     if found is None:
         raise BrowserMissing(
-            "no Chromium was found, and cookie scans need one",
+            "no Chromium was found, and cookie scans and rendered pages need one",
             hint=f"install one on every machine with workers: {INSTALL}",
         )
     return found

@@ -28,9 +28,10 @@ from floodmark.model.hosts import allowed_hosts
 from floodmark.outbound.connector import Names, system_lookup
 from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
+from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import HEAD, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import BrowserRules, Order, RenderOrder, ScanAnswer, Start
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0
@@ -49,7 +50,7 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; only the worker ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop = asyncio.new_event_loop()
-    orders: asyncio.Queue[Order] = asyncio.Queue()
+    orders: asyncio.Queue[Order | RenderOrder] = asyncio.Queue()
     threading.Thread(target=_read_orders, args=(loop, orders, start), daemon=True).start()
     try:
         loop.run_until_complete(_serve(start, orders, out))
@@ -57,9 +58,9 @@ def main() -> None:
         _end(start.folder, 1)
 
 
-def _read_orders(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[Order]", start: Start) -> None:
+def _read_orders(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[Order | RenderOrder]", start: Start) -> None:
     """Read orders in a thread, so that the end of the input is noticed whatever the browser does."""
-    while (order := _read(sys.stdin.buffer, Order)) is not None:
+    while (order := _read(sys.stdin.buffer, Order | RenderOrder)) is not None:
         loop.call_soon_threadsafe(orders.put_nowait, order)
     _end(start.folder, 0)
 
@@ -72,7 +73,7 @@ def _read(stream: BinaryIO, kind: Any) -> Any:
     return msgspec.msgpack.decode(body, type=kind) if len(body) == read_length(head) else None
 
 
-async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) -> None:
+async def _serve(start: Start, orders: "asyncio.Queue[Order | RenderOrder]", out: BinaryIO) -> None:
     from playwright.async_api import Error, async_playwright  # noqa: PLC0415 - takes a second; the input is watched by then
 
     async with AsyncExitStack() as stack:
@@ -102,8 +103,14 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order]", out: BinaryIO) ->
         assert browser is not None
         user_agent = start.rules.user_agent or await _read_user_agent(browser)
         _answer(out, ScanAnswer())
+        renderer = None
         while True:
-            answer = await _scan(browser, await orders.get(), network, user_agent)
+            order = await orders.get()
+            if isinstance(order, RenderOrder):
+                renderer = renderer or _make_renderer(browser, user_agent)
+                answer = await _render(renderer, order, network)
+            else:
+                answer = await _scan(browser, order, network, user_agent)
             _answer(out, answer)
             if answer.crashed is not None:
                 return
@@ -126,10 +133,10 @@ class _GuardedNetwork:
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         ]
 
-    async def why_refused(self, order: Order) -> str | None:
-        """Return why the domain may not be scanned. The browser would take the proxy's error for the page itself."""
+    async def why_refused(self, url: str) -> str | None:
+        """Return why a URL may not be loaded. The browser would take the proxy's error for the page itself."""
         try:
-            await self._names.addresses(urlsplit(order.starts[0]).hostname or "")
+            await self._names.addresses(urlsplit(url).hostname or "")
         except AddressRefused as refused:
             return str(refused)
         except OSError:
@@ -154,7 +161,7 @@ async def _read_user_agent(browser: Any) -> str:
 async def _scan(browser: Any, order: Order, network: _GuardedNetwork, user_agent: str) -> ScanAnswer:
     from .scan import Crashed, PageUnreachable, scan  # noqa: PLC0415 - imports Playwright
 
-    if (why := await network.why_refused(order)) is not None:
+    if (why := await network.why_refused(order.starts[0])) is not None:
         return ScanAnswer(refused=why)
     network.notes()
     try:
@@ -164,6 +171,27 @@ async def _scan(browser: Any, order: Order, network: _GuardedNetwork, user_agent
     except Crashed as error:
         return ScanAnswer(crashed=str(error))
     return ScanAnswer(found=replace(found, notes=(*found.notes, *network.notes())))
+
+
+def _make_renderer(browser: Any, user_agent: str) -> Any:
+    from .rendering import Renderer  # noqa: PLC0415 - imports Playwright
+
+    return Renderer(browser, user_agent)
+
+
+async def _render(renderer: Any, order: RenderOrder, network: _GuardedNetwork) -> ScanAnswer:
+    from .scan import Crashed, PageUnreachable  # noqa: PLC0415 - imports Playwright
+
+    if (why := await network.why_refused(order.url)) is not None:
+        return ScanAnswer(refused=why)
+    try:
+        return ScanAnswer(page=await renderer.render(order))
+    except PageUnreachable as error:
+        return ScanAnswer(unreachable=str(error))
+    except Crashed as error:
+        return ScanAnswer(crashed=str(error))
+    finally:
+        network.notes()
 
 
 def _answer(out: BinaryIO, answer: ScanAnswer) -> None:

@@ -1,20 +1,16 @@
-"""Messages between a worker and a browser's process: msgpack, each with its length in front.
+"""Messages between a worker and a browser's process.
 
-The worker sends `Start` first and then `Order`s; the response to each is a `ScanAnswer`.
+The worker sends `Start` first and then `Order`s and `RenderOrder`s; the response to each is a `ScanAnswer`.
 """
 
-import struct
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from .findings import Found
 from .params import CookieParams
 
 LARGEST = 256 * 1024 * 1024
-_LENGTH = struct.Struct(">I")
-HEAD = _LENGTH.size
 
 
 class BrowserRules(Struct, frozen=True, kw_only=True):
@@ -40,7 +36,7 @@ class Start(Struct, frozen=True, kw_only=True):
     rules: BrowserRules
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class Order(Struct, frozen=True, kw_only=True, tag="scan"):
     """A scan to run."""
 
     domain: str
@@ -56,21 +52,41 @@ class Order(Struct, frozen=True, kw_only=True):
     """After this time no more pages are visited."""
 
 
+class RenderOrder(Struct, frozen=True, kw_only=True, tag="render"):
+    """A page of a crawl to render."""
+
+    url: str
+    site: str
+    """Pages of one site share cookies and storage."""
+    agent: str = ""
+    """What follows the browser's own user agent."""
+    wait_for: str = ""
+    """A CSS selector, or `network`; empty to wait until the text no longer changes."""
+    page_seconds: float
+    """How long the response may take."""
+    wait_seconds: float
+    """How long to wait for the content afterwards."""
+    most_characters: int
+
+
+class RenderedPage(Struct, frozen=True, kw_only=True):
+    """A page after its scripts have run."""
+
+    url: str
+    status: int
+    """0 if it was not loaded from the network."""
+    media_type: str
+    html: str
+    is_cut: bool = False
+    is_complete: bool = True
+    """Whether the content that the job waits for has appeared in time."""
+
+
 class ScanAnswer(Struct, frozen=True, kw_only=True):
     """The response to a message: one of these, or none of them when the browser has started."""
 
     found: Found | None = None
+    page: RenderedPage | None = None
     unreachable: str | None = None
     refused: str | None = None
     crashed: str | None = None
-
-
-def encode_message(message: Struct) -> bytes:
-    """Return a message with its length in front."""
-    body = msgspec.msgpack.encode(message)
-    return _LENGTH.pack(len(body)) + body
-
-
-def read_length(head: bytes) -> int:
-    """Return the length of the message after this head."""
-    return int(_LENGTH.unpack(head)[0])

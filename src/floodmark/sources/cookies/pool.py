@@ -8,34 +8,40 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SlowDown, SourceError, Transient
+from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import require_browser
 from .findings import Found
-from .messages import HEAD, LARGEST, BrowserRules, Order, ScanAnswer, Start, encode_message, read_length
+from .messages import LARGEST, BrowserRules, Order, RenderedPage, RenderOrder, ScanAnswer, Start
 
 # Further browsers to try after a crash.
 _MORE_BROWSERS = 2
 _EXIT_SECONDS = 10.0
 _START_SECONDS = 90.0
 # In addition to the scan's own limit: for its last page and the other phases.
-_EXTRA_SECONDS = 300.0
+_EXTRA_SECONDS, _RENDER_EXTRA_SECONDS = 300.0, 120.0
 _BUSY = timedelta(seconds=15)
 _SHOWN = 2000
 _UNREACHABLE_HINT = "check the spelling of the domain, and open it in your own browser"
 # Variables that the browser's process needs. It gets no others, so that no page can read secrets.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "FONTCONFIG_PATH", "SYSTEMROOT")
 _ENVIRONMENT_PREFIXES = ("PYTHON", "PLAYWRIGHT_")
+
+
+PAGES_PER_SCAN = 10
+"""Rendered pages that cost a browser as much as a scan."""
+T = TypeVar("T")
 
 
 class BrowserCrashed(Transient):
@@ -63,24 +69,32 @@ class Pool:
     async def scan(self, order: Order) -> Found:
         """Run a scan, in another browser if the first one crashes. A cancelled scan ends its browser."""
         async with self._slot():
-            for left in range(_MORE_BROWSERS, -1, -1):
-                browser = await self._take_browser()
-                try:
-                    found = await browser.scan(order)
-                except BrowserCrashed:
-                    await browser.end()
-                    if not left:
-                        raise
-                    continue
-                except SourceError:
-                    # An error of the site: the browser can be used again.
-                    await self._return_browser(browser)
+            return await self._use_browser(lambda browser: browser.scan(order), _MORE_BROWSERS)
+
+    async def render(self, order: RenderOrder) -> RenderedPage:
+        """Render a page, in another browser if the first one crashes. Waits as long as all browsers are in use."""
+        async with self._room:
+            return await self._use_browser(lambda browser: browser.render(order), 1)
+
+    async def _use_browser(self, work: "Callable[[_Browser], Awaitable[T]]", more: int) -> T:
+        for left in range(more, -1, -1):
+            browser = await self._take_browser()
+            try:
+                found = await work(browser)
+            except BrowserCrashed:
+                await browser.end()
+                if not left:
                     raise
-                except BaseException:
-                    await browser.end()
-                    raise
+                continue
+            except SourceError:
+                # An error of the site: the browser can be used again.
                 await self._return_browser(browser)
-                return found
+                raise
+            except BaseException:
+                await browser.end()
+                raise
+            await self._return_browser(browser)
+            return found
         raise AssertionError("unreachable")
 
     @asynccontextmanager
@@ -120,7 +134,7 @@ class _Browser:
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path, log: IO[bytes]) -> None:
         self._process, self._folder, self._log = process, folder, log
-        self.scans = 0
+        self.scans = 0.0
 
     @classmethod
     async def start(cls, rules: BrowserRules) -> "_Browser":
@@ -173,6 +187,15 @@ class _Browser:
             raise UnreachableSite(answer.unreachable, hint=hint)
         assert answer.found is not None
         return answer.found
+
+    async def render(self, order: RenderOrder) -> RenderedPage:
+        """Render one page. After `BrowserCrashed` this browser cannot be used again, after other errors it can."""
+        self.scans += 1 / PAGES_PER_SCAN
+        answer = await self._request(order, order.page_seconds + order.wait_seconds + _RENDER_EXTRA_SECONDS)
+        if answer.refused is not None or answer.unreachable is not None:
+            raise Permanent(f"cannot be rendered: {answer.refused or answer.unreachable}")
+        assert answer.page is not None
+        return answer.page
 
     async def _request(self, message: Struct, seconds: float) -> ScanAnswer:
         stdin, stdout = self._process.stdin, self._process.stdout

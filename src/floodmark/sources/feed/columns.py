@@ -16,4 +16,5 @@ COLUMNS = (
     ExportColumn("language", "text", "The language of the feed."),
     ExportColumn("feed", "text", "The title of the feed."),
     ExportColumn("fetched_at", "time", "When it was read."),
+    ExportColumn("text", "text", "The text of its page, if that was read."),
 )

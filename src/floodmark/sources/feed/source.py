@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,14 +15,21 @@ from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
 from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.port import Context, Target
+from floodmark.sources.web.extraction.plan import require_packages
 from floodmark.sources.web.targets import UrlSource
 from floodmark.sources.web.urls import join_address, normalize_url, parse_start_url
+
+from .params import FOLDER_HINT, NAMES, NO_FOLDER, FeedParams, parse_params
 
 if TYPE_CHECKING:
     from floodmark.sources.web.feeds import Feed, FeedEntry
 
-# Entries of one batch.
-_BATCH = 100
+    from .following import Following
+
+# Entries of one batch; fewer if their links are followed, which takes a second for each.
+_BATCH, _FOLLOWED_BATCH = 100, 20
+_NEWEST = 100
+_SHOWN_FAILURES = 10
 # A larger feed is parsed in a thread.
 _LARGE = 256 * 1024
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -33,28 +41,32 @@ class FeedSource(UrlSource):
     kind = "feed"
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
-        """Raise `InvalidInput` unless `target` is a URL."""
+        """Raise `InvalidInput` unless `target` is a URL and `params` are valid."""
         parse_start_url(target)
+        parse_params(params)
 
     def param_names(self, target: str) -> frozenset[str]:
-        """Return no names: a feed has no parameters."""
-        return frozenset()
+        """Return the parameters of a feed."""
+        return NAMES
 
     def collect(self, target: Target, since: Watermark | None, context: Context) -> AsyncIterator[Batch]:
         """Yield entries, oldest first. The store decides which of them are new or changed."""
         services = self._require_services()
         try:
-            url = parse_start_url(target.name)
+            url, params = parse_start_url(target.name), parse_params(target.params)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
-        return self._batches(services, target.name, since or {}, context, url=url)
+        require_packages(params.plan.packages)
+        if params.enclosures and services.settings.artifacts_dir is None:
+            raise Permanent(NO_FOLDER, hint=FOLDER_HINT)
+        return self._batches(services, target, since or {}, context, url=url, params=params)
 
     async def _batches(
-        self, services: Services, target: str, since: Watermark, context: Context, *, url: str
+        self, services: Services, target: Target, since: Watermark, context: Context, *, url: str, params: FeedParams
     ) -> AsyncGenerator[Batch, None]:
         moved = _moved_to(since, url)
         try:
-            answer, first = await _fetch(services, moved or url, since, url)
+            answer, first, found = await _fetch_or_discover(services, moved or url, since, url)
         except SlowDown:
             raise
         except SourceError as error:
@@ -63,7 +75,10 @@ class FeedSource(UrlSource):
             # The new URL may have been a mistake or has disappeared: use the job's own URL again.
             context.note(f"the feed is no longer at {moved} ({error}): back to {url}")
             moved, since = None, _keep_levels(since)
-            answer, first = await _fetch(services, url, since, url)
+            answer, first, found = await _fetch_or_discover(services, url, since, url)
+        if found is not None:
+            context.note(f"the page {moved or url} names the feed {found}, which is used from now on")
+            moved = found
         place = _find_move(answer, url, moved, context)
         if first is None:
             context.result["summary"] = "nothing new"
@@ -73,18 +88,34 @@ class FeedSource(UrlSource):
                 yield Batch([], mark)
             return
         now = services.clock.now()
-        async for batch in self._slices(answer, first, since, _make_mark(answer) | place, context, now=now):
-            yield batch
+        mark = _make_mark(answer) | place
+        async with AsyncExitStack() as stack:
+            following = None
+            if params.full_text or params.enclosures:
+                following = await stack.enter_async_context(_open_following(services, target, params))
+            async for batch in self._slices(answer, first, since, mark, context, now=now, following=following):
+                yield batch
+            if following is not None:
+                _report_following(following, context)
         if services.settings.api_public_url is not None:
-            await _note_hub(services, target, answer, first)
+            await _note_hub(services, target.name, answer, first)
 
     async def _slices(
-        self, answer: HttpAnswer, feed: "Feed", since: Watermark, mark: Watermark, context: Context, *, now: datetime
+        self,
+        answer: HttpAnswer,
+        feed: "Feed",
+        since: Watermark,
+        mark: Watermark,
+        context: Context,
+        *,
+        now: datetime,
+        following: "Following | None" = None,
     ) -> AsyncGenerator[Batch, None]:
         """Yield all entries of a feed in slices, so that any number fits into memory."""
         from .keys import Keys  # noqa: PLC0415 - slow to import
 
         keys, seen, count, apart = Keys(_levels(since)), 0, 0, 0
+        size = _BATCH if following is None else _FOLLOWED_BATCH
         while True:
             seen += len(feed.entries) + feed.empty
             is_last = seen >= feed.total
@@ -93,11 +124,15 @@ class FeedSource(UrlSource):
             count, apart = count + len(items), apart + sum(key != entry.id for key, entry in entries.items())
             _report_losses(feed, context)
             levels = {"levels": keys.levels} if keys.levels else {}
-            for start in range(0, len(items), _BATCH):
+            newest = {item.key for item in items[-_NEWEST:]} if seen == len(feed.entries) + feed.empty else set()
+            for start in range(0, len(items), size):
                 # The mark moves only with the last batch; key levels are stored from the first one on.
-                is_end = is_last and start + _BATCH >= len(items)
+                is_end = is_last and start + size >= len(items)
                 so_far = {**since, **levels} if levels else None
-                yield Batch(items[start : start + _BATCH], mark | levels if is_end else so_far)
+                some = items[start : start + size]
+                if following is not None:
+                    some = await following.follow(some, newest)
+                yield Batch(some, mark | levels if is_end else so_far)
             if is_last:
                 break
             feed = await _parse(answer, skip=seen)
@@ -110,6 +145,23 @@ class FeedSource(UrlSource):
             yield Batch([], mark | levels)
 
 
+def _open_following(services: Services, target: Target, params: FeedParams) -> "Following":
+    from .following import Following  # noqa: PLC0415 - slow to import
+
+    return Following(services, target.stream, params, services.settings.artifacts_dir)
+
+
+def _report_following(following: "Following", context: Context) -> None:
+    if following.not_followed:
+        context.note(
+            f"entries whose links are not followed, because {_NEWEST} others are newer: {following.not_followed:,}"
+        )
+    for url, reason in list(following.failed.items())[:_SHOWN_FAILURES]:
+        context.note(f"{url}: {reason}")
+    if (more := len(following.failed) - _SHOWN_FAILURES) > 0:
+        context.note(f"further links that could not be read: {more:,}")
+
+
 async def _note_hub(services: Services, target: str, answer: HttpAnswer, feed: "Feed") -> None:
     """Store the hub of a feed. The leader subscribes there if the job is adaptive."""
     from .hubs import find_hub  # noqa: PLC0415 - slow to import
@@ -118,9 +170,27 @@ async def _note_hub(services: Services, target: str, answer: HttpAnswer, feed: "
     await FeedSubscriptions(services.database, services.clock).note_hub(target, find_hub(answer, feed))
 
 
-async def _fetch(services: Services, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:
-    """Return the response and the first slice of the feed, None if nothing is new."""
+async def _fetch_or_discover(
+    services: Services, url: str, since: Watermark, named: str
+) -> tuple[HttpAnswer, "Feed | None", str | None]:
+    """Fetch a feed. If the URL is that of a page, fetch the feed that the page names and return its URL too."""
+    from .discovery import find_feeds, is_page  # noqa: PLC0415 - slow to import
+
     answer = await services.http.get(url, headers=_conditions(since))
+    if answer.status != 200 or not is_page(answer):
+        return *await _read(answer, url, since, named), None
+    found = await asyncio.to_thread(find_feeds, answer)
+    if not found:
+        raise Permanent(
+            f"{url} is not a feed, but a page that names none",
+            hint=f"See the response with: floodmark try {named}; for pages use floodmark add web",
+        )
+    # Without conditions: those of the watermark may be of another URL.
+    return *await _read(await services.http.get(found[0]), found[0], since, named), found[0]
+
+
+async def _read(answer: HttpAnswer, url: str, since: Watermark, named: str) -> tuple[HttpAnswer, "Feed | None"]:
+    """Return the response and the first slice of the feed, None if nothing is new."""
     if answer.status == 304:
         return answer, None
     if answer.status == 410:

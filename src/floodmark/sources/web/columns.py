@@ -17,4 +17,7 @@ COLUMNS = (
     ExportColumn("more_links", "int", "Number of links that are not listed."),
     ExportColumn("hash", "text", "Hash of title and text."),
     ExportColumn("fetched_at", "time", "When it was read."),
+    ExportColumn("raw", "text", "Hash of its content as it was received, if that is stored."),
+    ExportColumn("pages", "int", "Number of pages, of a PDF document."),
+    ExportColumn("media_type", "text", "Its type, if it is not HTML."),
 )

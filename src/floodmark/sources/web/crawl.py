@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,11 +24,13 @@ from floodmark.model.batch import Batch, Item, SitePage
 from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
-from floodmark.outbound.client import HttpAnswer
 from floodmark.sources.collected_items import CollectedItems
 from floodmark.sources.port import Context, Target
 
 from .difference import difference
+from .extraction.rows import MOST_ROWS, Row
+from .login import ends_session
+from .matches import KnownMatches, find_stale, make_items, make_tombstones, page_keys
 from .pages import Pages
 from .params import PATIENCE, WebParams
 from .responses import (
@@ -41,13 +44,16 @@ from .responses import (
     make_failed,
     make_skipped,
     make_unchanged,
-    read_response,
 )
 from .robots import FORBIDDEN
 from .robots_by_origin import RobotsRules
 from .sitemaps import read_exact_time, read_latest_time
 from .urls import Scope, host_of, origin_of
+from .visiting import PageVisitor, RequestPace
 from .watermark import RESULTS, CrawlMark
+
+if TYPE_CHECKING:
+    pass
 
 # Pages read from the frontier at once, and the queue length below which more are read.
 _CHUNK, _LOW_QUEUE = 1000, 100
@@ -64,8 +70,6 @@ _MAX_STRIKES = 3
 _MAX_INDEXES, _MAX_STRUCK, _MAX_REMEMBERED = 200, 1000, 500_000
 # Shorter texts are often the same on different pages: "Log in", an empty list.
 _SAME_TEXT = 200
-# A larger page is parsed in a thread.
-_LARGE = 256 * 1024
 # A page may appear a while after its `lastmod`: a longer while than this is not expected.
 _LASTMOD_MARGIN = timedelta(days=1)
 # Pages looked up at once.
@@ -88,9 +92,11 @@ class Crawl:
         scope: Scope,
         mark: CrawlMark,
         rules: RobotsRules | None,
+        visitor: PageVisitor,
     ) -> None:
         self._services, self._context, self._stream = services, context, target.stream
         self._pages, self._collected = Pages(services.database), CollectedItems(services.database)
+        self._known_matches, self._visitor = KnownMatches(services.database), visitor
         self._params, self._scope, self._mark, self._rules = params, scope, mark, rules
         self._concurrency = params.concurrency or services.settings.web_domain_concurrency
         self._own_delay = services.settings.web_domain_delay if params.delay is None else params.delay
@@ -129,8 +135,9 @@ class Crawl:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until the crawl is complete; raise `SlowDown` if it has to wait."""
-        await self._start()
+        await self._visitor.open()
         try:
+            await self._start()
             while True:
                 await self._refill()
                 self._start_fetchers()
@@ -146,6 +153,7 @@ class Crawl:
                     self._forget_stored(batch)
         finally:
             await self._cancel_fetchers()
+            await self._visitor.close()
         if self._wait is None and not self._context.stopping.is_set():
             self._mark.complete, self._mark.strikes = True, {}
         yield await self._make_batch()
@@ -162,10 +170,7 @@ class Crawl:
         now = self._services.clock.now().timestamp()
         self._mark = self._mark.start_or_resume(extent.newest, self._terms(), now)
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
-        seeds = {self._scope.start: SitePage(url=self._scope.start)}
-        if self._params.sitemaps:
-            for address in self._sitemaps(origin_of(self._scope.start)):
-                seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
+        seeds = self._seeds()
         known = await self._pages.find(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
@@ -175,11 +180,31 @@ class Crawl:
         self._room = self._params.most_known - extent.known
         self._budget = self._params.max_pages - self._mark.visited
 
+    def _seeds(self) -> dict[str, SitePage]:
+        start, only = self._scope.start, self._params.sitemap_only
+        seeds = {} if only else {start: SitePage(url=start)}
+        named = [start] if only and is_sitemap_url(start) else []
+        if self._params.sitemaps:
+            for address in named or self._sitemaps(origin_of(start)):
+                seeds.setdefault(address, SitePage(url=address, note=SITEMAP))
+        return seeds
+
     def _terms(self) -> str:
         """Return a hash of what selects pages. If it changes, unchanged pages (304) are read again for their links."""
         params, rules = self._params, self._rules
         robots = None if rules is None else rules.of(origin_of(self._scope.start))
-        parts = (self._scope.start, params.include, params.exclude, params.max_depth, params.sitemaps, params.feeds)
+        parts: tuple[object, ...] = (
+            self._scope.start,
+            params.include,
+            params.exclude,
+            params.max_depth,
+            params.sitemaps,
+            params.feeds,
+        )
+        if params.sitemap_only or params.subdomains or params.render or not params.plan.is_default:
+            parts = (*parts, params.sitemap_only, params.subdomains, params.render, params.wait_for, params.plan)
+        if params.headers or params.basic_auth or params.login:
+            parts = (*parts, params.headers, params.basic_auth, params.login_url, params.login)
         return hashlib.sha256(repr((*parts, robots and robots.terms)).encode()).hexdigest()[:16]
 
     def _sitemaps(self, origin: str) -> list[str]:
@@ -262,7 +287,7 @@ class Crawl:
                         self._strike(page.url)
                 return
             self._seen.append(seen)
-            self._texts += seen.data is not None
+            self._texts += _weigh(seen)
             self._add_links(seen)
             if seen.lastmods:
                 await self._use_lastmods(seen.lastmods)
@@ -326,37 +351,10 @@ class Crawl:
                 self._add_page(address, 0, SITEMAP)
         return None if robots.allows(page.url) else make_skipped(page, self._mark.crawl, FORBIDDEN)
 
-    # Fetching
-
     async def _visit(self, page: SitePage) -> VisitedPage:
         delay = self.delay
-        try:
-            answer = await self._services.http.get(
-                page.url,
-                headers=None if self._needs_content(page) else _conditions(page),
-                follow=False,
-                concurrency=self._concurrency,
-                delay=delay if delay <= PATIENCE else None,
-            )
-        except SlowDown:
-            raise
-        except SourceError as error:
-            return make_failed(page, self._mark.crawl, str(error))
-        if len(answer.body) > _LARGE:
-            return await asyncio.to_thread(self._read, page, answer)
-        return self._read(page, answer)
-
-    def _needs_content(self, page: SitePage) -> bool:
-        """Return whether a response without a body (304) is of no use."""
-        return self._mark.is_anew or (self._params.trusts_lastmod and page.note == SITEMAP)
-
-    def _read(self, page: SitePage, answer: HttpAnswer) -> VisitedPage:
-        try:
-            return read_response(
-                page, answer, crawl=self._mark.crawl, scope=self._scope, now=self._services.clock.now()
-            )
-        except Exception as error:  # noqa: BLE001 - reported as the page's result; the other pages can be read
-            return make_failed(page, self._mark.crawl, f"cannot be read: {type(error).__name__}: {error}")
+        pace = RequestPace(concurrency=self._concurrency, delay=delay if delay <= PATIENCE else None)
+        return await self._visitor.visit(page, self._mark.crawl, pace, is_anew=self._mark.is_anew)
 
     async def _wait_for_work(self) -> None:
         timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._wake.set)
@@ -417,7 +415,7 @@ class Crawl:
         depth = seen.page.depth + 1
         if seen.near is not None:
             self._add_page(seen.near, seen.page.depth, None)
-        if depth > self._params.max_depth:
+        if depth > self._params.max_depth or (self._params.sitemap_only and not self._leads_on(seen)):
             return
         for address, note in seen.indexes:
             is_wanted = self._params.sitemaps if note == SITEMAP else self._params.feeds
@@ -428,8 +426,14 @@ class Crawl:
         if seen.is_redirect:
             self._queue_redirect_targets(seen.follow)
         for address in seen.follow:
-            if address not in self._remembered and not is_file(address):
+            is_left_out = is_file(address, self._params.plan) or (self._params.login and ends_session(address))
+            if address not in self._remembered and not is_left_out:
                 self._add_page(address, depth, LED_TO if seen.is_redirect else None)
+
+    @staticmethod
+    def _leads_on(seen: VisitedPage) -> bool:
+        """Return whether a crawl of sitemaps alone goes on from here: from sitemaps, and from pages that have moved."""
+        return (seen.kind is Kind.INDEX and seen.page.note == SITEMAP) or seen.is_redirect
 
     def _move_to_front(self, url: str) -> None:
         """Visit a queued sitemap next: it may say that other queued pages need no visit."""
@@ -472,18 +476,19 @@ class Crawl:
     async def _make_batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
+        await self._visitor.sync()
         await self._skip_duplicates(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
         changed = [visit for visit in seen if visit.kind is Kind.READ and not visit.is_new]
         keys = [visit.page.url for visit in (*gone, *changed)]
         before = await self._collected.data(self._stream, keys) if keys else {}
-        items: list[Item] = []
+        items, matched = await self._make_matches(seen)
         for visit in seen:
             self._count(visit)
-            if visit.kind is Kind.READ:
+            if visit.kind is Kind.READ and visit.rows is None:
                 url = visit.page.url
                 items.append(_make_item(visit, before.get(url), self._changed_at.get(url)))
-            elif _is_gone(visit):
+            elif _is_gone(visit) and visit.page.url in before:
                 items.append(Item(visit.page.url, before.get(visit.page.url), None, "gone", deleted=True))
         items.sort(key=lambda item: item.occurred_at or _LONG_AGO)
         # A page that returns after its tombstone is new.
@@ -491,7 +496,29 @@ class Crawl:
         self._stored_at = time.monotonic()
         results, self._results = self._results, Counter()
         self._services.events.emit(PagesVisited(results))
-        return Batch(items, self._mark.watermark(), pages=[*pages, *found], has_times_of_change=True)
+        return Batch(
+            items,
+            self._mark.watermark(),
+            pages=[*pages, *found],
+            has_times_of_change=True,
+            matches=page_keys(matched),
+        )
+
+    async def _make_matches(self, seen: list[VisitedPage]) -> tuple[list[Item], dict[str, list[Row]]]:
+        """Return the items of the matches on pages, with the tombstones of those that have disappeared."""
+        if self._params.plan.select is None:
+            return [], {}
+        matched: dict[str, list[Row]] = {visit.page.url: [] for visit in seen if _is_gone(visit)}
+        matched |= {visit.page.url: visit.rows for visit in seen if visit.rows is not None}
+        known = await self._known_matches.find(self._stream, list(matched)) if matched else {}
+        stale, tombstones = find_stale(known, matched), list[Item]()
+        for start in range(0, len(stale), _LOOKED_UP):
+            keys = stale[start : start + _LOOKED_UP]
+            tombstones += make_tombstones(keys, await self._collected.data(self._stream, keys))
+        now = self._services.clock.now()
+        raw = {visit.page.url: visit.raw for visit in seen}
+        items = [item for url, rows in matched.items() for item in make_items(url, rows, now, raw[url])]
+        return [*tombstones, *items], matched
 
     def _forget_stored(self, batch: Batch) -> None:
         for page in batch.pages:
@@ -569,6 +596,11 @@ class Crawl:
 
     def _check_start(self) -> None:
         """Fail the crawl if the start page cannot be read and there are no other pages."""
+        if self._params.sitemap_only and self._mark.complete and not (self._mark.visited or self._mark.unchanged):
+            raise Permanent(
+                f"{self._scope.start}: its sitemaps list no pages of this crawl",
+                hint="name a sitemap as the target, as in https://example.com/sitemap.xml, or leave out --sitemap-only",
+            )
         if self._start_trouble is not None and self._mark.visited <= 1 and not self._mark.unchanged:
             raise Permanent(
                 f"{self._scope.start}: {self._start_trouble}",
@@ -582,16 +614,23 @@ class Crawl:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def is_sitemap_url(url: str) -> bool:
+    """Return whether a start URL names a sitemap."""
+    return url.partition("?")[0].lower().endswith((".xml", ".xml.gz", ".txt"))
+
+
+def _weigh(visit: VisitedPage) -> int:
+    """Return the share of a batch that a visit takes."""
+    if visit.rows is not None:
+        return 1 + len(visit.rows) * _BATCH // MOST_ROWS
+    return int(visit.data is not None)
+
+
 def _result_name(visit: VisitedPage) -> str:
     """Return the name of the mark's count that a visit adds to."""
     if visit.kind is Kind.READ:
         return "new" if visit.is_new else "changed"
     return "gone" if _is_gone(visit) else visit.kind.value
-
-
-def _conditions(page: SitePage) -> dict[str, str] | None:
-    headers = {"If-None-Match": page.etag, "If-Modified-Since": page.last_modified}
-    return {name: value for name, value in headers.items() if value} or None
 
 
 def _is_gone(visit: VisitedPage) -> bool:
@@ -605,6 +644,8 @@ def _is_comparable(visit: VisitedPage) -> bool:
 def _make_item(visit: VisitedPage, before: object, changed_at: datetime | None) -> Item:
     data = visit.data
     assert data is not None
+    if visit.raw is not None:
+        data = {**data, "raw": visit.raw}
     if isinstance(before, dict) and isinstance(before.get("text"), str):
         changes = difference(before["text"], data["text"])
         if before.get("title") != data["title"]:

@@ -20,7 +20,8 @@ MOST_LINKS, MOST_LISTED = 50_000, 1000
 # Links before normalization, including duplicates: a page of 20 MB can have a million.
 _MOST_HREFS = 20 * MOST_LINKS
 
-SCRIPTED = "shows its text only after JavaScript has run, which a crawl does not do"
+SCRIPTED = "shows its text only after JavaScript has run: crawl it with --render"
+EMPTY = "has no text, even after its scripts have run"
 FRAMED = "is a frameset: its text is in the pages of its frames"
 HOLLOW = (SCRIPTED, FRAMED)
 """The notes of pages that have content, but no text of their own."""
@@ -41,7 +42,7 @@ _FRAME = "header,footer," + _CLUTTER
 _MAIN = "main,article,[role=main]"
 
 # Elements within a line; every other element is a line of its own.
-_INLINE = (
+INLINE = (
     "a,abbr,acronym,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,label,mark,nobr,output,q,ruby,s,samp,small,"
     "span,strike,strong,sub,sup,time,tt,u,var,wbr"
 )
@@ -59,7 +60,7 @@ _PUBLISHED = (
 )
 _MODIFIED = ("article:modified_time", "og:updated_time", "last-modified", "dcterms.modified", "datemodified")
 _AUTHOR = ("author", "article:author", "dc.creator", "twitter:creator")
-_FEED_TYPES = ("application/rss+xml", "application/atom+xml")
+_FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 _NOT_FOUND = re.compile(
     r"\b404\b|not found|page (?:does not|doesn.t) exist|no longer (?:exists|available)|nicht gefunden|introuvable|"
     r"no encontrada|non trovata|не найден",
@@ -89,6 +90,8 @@ class Document(Struct, kw_only=True):
     is_soft_miss: bool = False
     lacking: str | None = None
     """Why the page has little or no text, if that is known."""
+    remarks: list[str] = field(default_factory=list)
+    """Values that could not be read, and limits that were reached."""
 
     @property
     def fingerprint(self) -> str:
@@ -166,7 +169,7 @@ def extract_text(fragment: str) -> str:
 
 def _text_of(node: LexborNode) -> str:
     """Return the text of a node, one line per block. Unwraps inline elements of the tree."""
-    for inline in node.css(_INLINE):
+    for inline in node.css(INLINE):
         inline.unwrap()
     node.merge_text_nodes()
     parts = node.text(deep=True, separator=_SEPARATOR, skip_empty=True).split(_SEPARATOR)

@@ -10,8 +10,12 @@ from floodmark.model.batch import SitePage
 from floodmark.outbound.client import Http, HttpAnswer
 from floodmark.sources.feed.source import make_items
 
+from . import matches
+from .extraction.documents import ExtractedDocument
+from .extraction.plan import ExtractionPlan, require_packages
+from .extraction.pool import ExtractionPool
 from .feeds import parse_feed
-from .responses import Kind, read_response
+from .responses import Kind, make_request, read_response
 from .robots import FORBIDDEN
 from .source import ROBOTS_LIMITS, fetch_robots
 from .urls import Scope, normalize_url, origin_of
@@ -40,10 +44,24 @@ class UrlPreview(Struct, kw_only=True):
     lists: list[str] = field(default_factory=list)
     """Feeds and sitemaps that it links to."""
     title: str = ""
+    remarks: list[str] = field(default_factory=list)
+    """Values that could not be read, and limits that were reached."""
+    is_selected: bool = False
+    """Whether the items are matches of a selector."""
 
 
-async def preview_url(http: Http, url: str, *, agent: str, now: datetime, obeys_robots: bool = True) -> UrlPreview:
-    """Fetch a URL once and return what would be collected."""
+async def preview_url(
+    http: Http,
+    url: str,
+    *,
+    agent: str,
+    now: datetime,
+    obeys_robots: bool = True,
+    plan: ExtractionPlan | None = None,
+) -> UrlPreview:
+    """Fetch a URL once and return what would be collected by the plan."""
+    plan = plan or ExtractionPlan()
+    require_packages(plan.packages)
     found = UrlPreview(url=url)
     if obeys_robots:
         robots = await fetch_robots(partial(http.get, limits=ROBOTS_LIMITS), origin_of(url), agent)
@@ -55,12 +73,17 @@ async def preview_url(http: Http, url: str, *, agent: str, now: datetime, obeys_
     found.url = normalize_url(answer.url) or answer.url
     found.status, found.media_type, found.redirects = answer.status, answer.media_type, answer.redirects
     found.wire_bytes, found.seconds = answer.wire_bytes, answer.seconds
-    _read_answer(found, answer, now)
+    extracted = None
+    if (request := make_request(SitePage(url=found.url), answer, plan)) is not None:
+        extracted = await ExtractionPool(1).read(request)
+    _read_answer(found, answer, extracted, now)
     return found
 
 
-def _read_answer(found: UrlPreview, answer: HttpAnswer, now: datetime) -> None:
-    seen = read_response(SitePage(url=found.url), answer, crawl=1, scope=Scope(found.url), now=now)
+def _read_answer(found: UrlPreview, answer: HttpAnswer, extracted: ExtractedDocument | None, now: datetime) -> None:
+    page, scope = SitePage(url=found.url), Scope(found.url)
+    seen = read_response(page, answer, crawl=1, scope=scope, now=now, extracted=extracted)
+    found.remarks = seen.notable
     found.follow, found.lists = seen.follow, [address for address, _ in seen.indexes]
     if seen.kind is Kind.INDEX:
         found.kind = seen.page.note or "list"
@@ -68,6 +91,10 @@ def _read_answer(found: UrlPreview, answer: HttpAnswer, now: datetime) -> None:
         return
     found.kind = "page" if answer.media_type.endswith("html") or seen.data is not None else "nothing"
     found.note = seen.page.note
+    if seen.rows is not None:
+        found.kind, found.is_selected = "page", True
+        found.items = [item.data for item in matches.make_items(found.url, seen.rows, now)]
+        found.title = extracted.document.title if extracted is not None and extracted.document is not None else ""
     if seen.data is not None:
         found.items, found.title = [seen.data], seen.data["title"]
 

@@ -1,11 +1,13 @@
 """Interprets the response to the request of a page, for crawls and `floodmark try`. Pure."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -13,11 +15,15 @@ from floodmark.model.batch import SitePage
 from floodmark.outbound.client import REDIRECTED, HttpAnswer
 
 from .charsets import decode_text
-from .extract import HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, Document, parse_document
+from .extract import EMPTY, HOLLOW, MOST_LINKS, MOST_LISTED, MOST_TEXT, SCRIPTED, Document, parse_document
+from .extraction.documents import HTML, JSON, PDF, ExtractedDocument, ExtractionRequest
+from .extraction.plan import ExtractionPlan
+from .extraction.rows import Row
+from .extraction.selectors import Language
 from .feeds import Feed, parse_feed
 from .nesting import TooNested
 from .sitemaps import is_gzip, parse_sitemap
-from .urls import Scope, is_same_page
+from .urls import Scope, is_same_page, normalize_url
 from .xml_trees import NotXml
 
 SITEMAP, FEED = "sitemap", "feed"
@@ -25,8 +31,9 @@ SITEMAP, FEED = "sitemap", "feed"
 LED_TO, _LEADS_ON = "led to by a redirect", "redirects on to "
 """The notes of a page that was found by a redirect: before its visit, and if it redirects as well. Both are stored."""
 
+NO_MATCH = "no part of it matches the selector"
 _NOTE = 300
-_HTML = ("text/html", "application/xhtml+xml")
+HTML_TYPES = ("text/html", "application/xhtml+xml")
 _HTML_BODY = re.compile(rb"[\s\xef\xbb\xbf]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _PERMANENT, _MISSING = (301, 308), (404, 410)
 # Links to these are not worth a request.
@@ -62,6 +69,10 @@ class VisitedPage(Struct, kw_only=True):
     near: str | None = None
     """Another URL of the same page, at the same depth."""
     data: dict[str, Any] | None = None
+    rows: list[Row] | None = None
+    """The matches of a selector, which are items instead of the page."""
+    raw: str | None = None
+    """The hash of its content, if that is stored."""
     is_redirect: bool = False
     """Whether `follow` is the target of its redirect."""
     reason: str | None = None
@@ -91,13 +102,50 @@ def is_intermediate(page: SitePage) -> bool:
     return page.note is not None and page.note.startswith(_LEADS_ON)
 
 
-def is_file(url: str) -> bool:
-    """Return whether a URL has the extension of a picture, an archive or another file."""
-    return _FILES.search(url.partition("?")[0]) is not None
+def is_file(url: str, plan: ExtractionPlan | None = None) -> bool:
+    """Return whether a URL has the extension of a picture, an archive or another file that the plan does not take."""
+    found = _FILES.search(url.partition("?")[0])
+    if found is None or plan is None:
+        return found is not None
+    kind = found[0].lower()
+    return not (kind == ".pdf" and plan.pdf) and not (kind == ".json" and _takes_json(plan))
 
 
-def read_response(page: SitePage, answer: HttpAnswer, *, crawl: int, scope: Scope, now: datetime) -> VisitedPage:
-    """Return the result of a visit from the response to it."""
+def make_request(page: SitePage, answer: HttpAnswer, plan: ExtractionPlan) -> ExtractionRequest | None:
+    """Return what a process has to read of a response; None if the crawl reads it by itself."""
+    if answer.status != 200 or is_index(page) or plan.is_default:
+        return None
+    if answer.media_type in HTML_TYPES or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
+        kind = HTML
+    elif plan.pdf and (answer.media_type == "application/pdf" or answer.body.startswith(b"%PDF-")):
+        kind = PDF
+    elif _takes_json(plan) and (answer.media_type == "application/json" or answer.media_type.endswith("+json")):
+        kind = JSON
+    else:
+        return None
+    return ExtractionRequest(
+        kind=kind, body=answer.body, url=page.url, plan=plan, charset=answer.charset, rules=_robots_rules(answer)
+    )
+
+
+def _takes_json(plan: ExtractionPlan) -> bool:
+    return plan.select is not None and plan.select.language is Language.JSONPATH
+
+
+def _robots_rules(answer: HttpAnswer) -> str:
+    return "\n".join(answer.headers.getall("X-Robots-Tag", ()))
+
+
+def read_response(
+    page: SitePage,
+    answer: HttpAnswer,
+    *,
+    crawl: int,
+    scope: Scope,
+    now: datetime,
+    extracted: ExtractedDocument | None = None,
+) -> VisitedPage:
+    """Return the result of a visit from the response to it. `extracted`: its content, if a process has read it."""
     status = answer.status
     after = replace(page, crawl=crawl, status=status)
     if status == 304:
@@ -107,12 +155,31 @@ def read_response(page: SitePage, answer: HttpAnswer, *, crawl: int, scope: Scop
         notable = [note] if note in HOLLOW else []
         return VisitedPage(kind=kind, before=page, page=replace(after, misses=0, note=note), notable=notable)
     if status == 200:
-        return _read_ok(page, after, answer, scope, now)
+        return _read_ok(page, after, answer, extracted, scope=scope, now=now)
     if status in REDIRECTED:
         return _read_redirect(page, after, answer, scope)
     if status in _MISSING:
         return _make_missing(page, after, f"not found (status {status})")
     return _make_noted(page, after, f"answers with status {status}")
+
+
+def read_script_redirect(page: SitePage, answer: HttpAnswer, crawl: int, scope: Scope) -> VisitedPage | None:
+    """Return the result of a rendered page whose script has moved on to another URL; None if it has not."""
+    to = normalize_url(answer.url)
+    if to is None or to == page.url or not answer.url.startswith("http"):
+        return None
+    seen = make_skipped(page, crawl, f"its script leads to {to}")
+    seen.is_asked, seen.page = True, replace(seen.page, status=answer.status)
+    if scope.contains(to):
+        seen.follow, seen.is_redirect = [to], True
+    return seen
+
+
+def note_rendered(seen: VisitedPage, remarks: list[str]) -> None:
+    """Add the remarks about a rendered page. One that still has no text does not need a browser, but content."""
+    seen.notable = [EMPTY if remark == SCRIPTED else remark for remark in (*seen.notable, *remarks)]
+    if seen.page.note == SCRIPTED:
+        seen.page = replace(seen.page, note=EMPTY)
 
 
 def make_failed(page: SitePage, crawl: int, reason: str, *, is_asked: bool = True) -> VisitedPage:
@@ -132,16 +199,28 @@ def make_unchanged(page: SitePage, crawl: int) -> VisitedPage:
     return VisitedPage(kind=Kind.UNCHANGED, before=page, page=replace(page, crawl=crawl), is_asked=False)
 
 
-def _read_ok(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
+def _read_ok(
+    page: SitePage,
+    after: SitePage,
+    answer: HttpAnswer,
+    extracted: ExtractedDocument | None,
+    *,
+    scope: Scope,
+    now: datetime,
+) -> VisitedPage:
     after = replace(
         after,
         misses=0,
         etag=_unless_long(answer.headers.get("ETag")),
         last_modified=_unless_long(answer.headers.get("Last-Modified")),
     )
-    if is_index(page) or ("xml" in answer.media_type and answer.media_type not in _HTML):
+    if extracted is not None:
+        if extracted.document is None:
+            return _make_noted(page, after, extracted.skipped or "cannot be read")
+        return _read_document(page, after, extracted.document, extracted.rows, scope=scope, now=now)
+    if is_index(page) or ("xml" in answer.media_type and answer.media_type not in HTML_TYPES):
         return _read_index(page, after, answer, scope)
-    if answer.media_type in _HTML or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
+    if answer.media_type in HTML_TYPES or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
         return _read_page(page, after, answer, scope, now)
     return _make_noted(page, after, f"not HTML: {answer.media_type or 'no media type'}")
 
@@ -227,22 +306,27 @@ def _feed_remarks(feed: Feed) -> list[str]:
 
 
 def _read_page(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
-    rules = "\n".join(answer.headers.getall("X-Robots-Tag", ()))
     try:
-        document = parse_document(decode_text(answer.body, answer.charset), rules=rules)
+        document = parse_document(decode_text(answer.body, answer.charset), rules=_robots_rules(answer))
     except TooNested as error:
         return _make_noted(page, after, str(error))
+    return _read_document(page, after, document, None, scope=scope, now=now)
+
+
+def _read_document(
+    page: SitePage, after: SitePage, document: Document, rows: list[Row] | None, *, scope: Scope, now: datetime
+) -> VisitedPage:
     base = (scope.link(document.base, page.url) if document.base else None) or page.url
     links = scope.links(document.hrefs, base)
-    notable = _limit_links(links) + ([document.lacking] if document.lacking else [])
+    notable = [*_limit_links(links), *([document.lacking] if document.lacking else []), *document.remarks]
     if len(document.text) >= MOST_TEXT:
         notable.append(f"its text is cut at {MOST_TEXT:,} characters")
     follow = _wanted(links) if document.is_followed else []
     feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
     seen = VisitedPage(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)
     canonical = scope.link(document.canonical, base) if document.canonical else None
-    reason = _skip_reason(page.url, document, canonical, scope)
-    if document.is_soft_miss:
+    reason = _skip_reason(page.url, document, canonical, scope, has_rows=bool(rows))
+    if document.is_soft_miss and not rows:
         # Its links are those of the error page.
         return _make_missing(page, after, "says that it was not found, with status 200")
     if reason is not None:
@@ -251,6 +335,8 @@ def _read_page(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope
             seen.follow = [canonical, *follow]
             seen.near = canonical if is_same_page(canonical, page.url) else None
         return seen
+    if rows is not None:
+        return _take_rows(page, after, seen, rows)
     fingerprint = document.fingerprint
     if fingerprint == page.content_hash:
         seen.kind, seen.page = Kind.UNCHANGED, replace(after, note=None)
@@ -261,13 +347,37 @@ def _read_page(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope
     return seen
 
 
-def _skip_reason(url: str, document: Document, canonical: str | None, scope: Scope) -> str | None:
+def _take_rows(page: SitePage, after: SitePage, seen: VisitedPage, rows: list[Row]) -> VisitedPage:
+    """Return the result of a page whose matches are items."""
+    if not rows and page.content_hash is not None:
+        # The page may have been redesigned: as for missing pages, the second time counts.
+        missing = _make_missing(page, after, f"{NO_MATCH} any more")
+        missing.follow, missing.indexes, missing.notable = seen.follow, seen.indexes, seen.notable
+        return missing
+    if not rows:
+        seen.page, seen.notable = replace(after, note=NO_MATCH), [*seen.notable, NO_MATCH]
+        return seen
+    fingerprint = _hash_rows(rows)
+    if fingerprint == page.content_hash:
+        seen.kind, seen.page = Kind.UNCHANGED, replace(after, note=None)
+        return seen
+    seen.kind, seen.page, seen.rows = Kind.READ, replace(after, content_hash=fingerprint, note=None), rows
+    return seen
+
+
+def _hash_rows(rows: list[Row]) -> str:
+    return hashlib.blake2b(msgspec.json.encode(rows, order="sorted"), digest_size=16).hexdigest()
+
+
+def _skip_reason(url: str, document: Document, canonical: str | None, scope: Scope, *, has_rows: bool) -> str | None:
     if canonical is not None and canonical != url and scope.contains(canonical):
         return f"its canonical URL is {canonical}"
     if not document.is_indexed:
         return "not to be indexed (noindex)"
     if not scope.is_wanted(url):
         return "matches no pattern; read only for its links"
+    if has_rows:
+        return None
     if document.lacking is not None and not document.text:
         return document.lacking
     return "has no text" if not document.text and not document.title else None

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
 from floodmark.store.schema import metadata, partial_index
-from floodmark.store.types import UtcTime
+from floodmark.store.types import Json, UtcTime
 
 # Known pages of a site. The frontier index orders them: never visited first, then those visited longest ago.
 pages = Table(
@@ -24,4 +24,14 @@ pages = Table(
     PrimaryKeyConstraint("stream", "url"),
     Index("ix_pages_frontier", "stream", "crawl", "depth", "place"),
     partial_index("ix_pages_content", "content_hash IS NOT NULL", "stream", "content_hash"),
+)
+
+# The keys of the matches on a page, of jobs that select parts of pages. A key that is missing later is a tombstone.
+page_matches = Table(
+    "page_matches",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("keys", Json, nullable=False),
+    PrimaryKeyConstraint("stream", "url"),
 )

@@ -7,6 +7,7 @@ from floodmark.model.previews import OtherTarget, PreviewItem, SourcePreview
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import PreviewTools
 
+from .extraction.plan import RESERVED, parse_plan
 from .preview import UrlPreview, preview_url
 
 _ITEMS, _OTHERS, _TEXT, _TITLE = 10, 5, 600, 200
@@ -15,7 +16,10 @@ _ITEMS, _OTHERS, _TEXT, _TITLE = 10, 5, 600, 200
 async def preview_target(spec: JobSpec, tools: PreviewTools) -> SourcePreview:
     """Fetch the address once. A feed is collected by `feed`, anything else by `web`."""
     agent, obeys = tools.settings.http_user_agent or "floodmark", spec.params.get("robots") != "ignore"
-    found = await preview_url(tools.http, spec.target, agent=agent, now=tools.now, obeys_robots=obeys)
+    plan = parse_plan(spec.params) if spec.source == "web" else None
+    found = await preview_url(tools.http, spec.target, agent=agent, now=tools.now, obeys_robots=obeys, plan=plan)
+    if found.is_selected:
+        return _of_matches(found)
     return _of_feed(found) if found.kind == "feed" else _of_page(found)
 
 
@@ -31,6 +35,25 @@ def _of_feed(found: UrlPreview) -> SourcePreview:
         count=len(newest),
         items=tuple(_entry(entry) for entry in newest[:_ITEMS]),
     )
+
+
+def _of_matches(found: UrlPreview) -> SourcePreview:
+    count = len(found.items)
+    return SourcePreview(
+        source="web",
+        collects=f"The matches of the selector: {_count(count, 'match', 'matches')} on this page now.",
+        title=found.title[:_TITLE],
+        note="; ".join(found.remarks) or None,
+        count=count,
+        items=tuple(_match(match, found.url) for match in found.items[:_ITEMS]),
+    )
+
+
+def _match(match: dict[str, Any], url: str) -> PreviewItem:
+    fields = {name: value for name, value in match.items() if name not in RESERVED and value is not None}
+    text = ", ".join(f"{name}: {value}" for name, value in fields.items())
+    first = next(iter(fields.values()), "")
+    return PreviewItem(title=str(first)[:_TITLE], text=text[:_TEXT], url=url, at=_moment(match.get("published")))
 
 
 def _of_page(found: UrlPreview) -> SourcePreview:

@@ -91,13 +91,18 @@ def parse_start_url(text: str) -> str:
 class Scope:
     """The pages of a crawl: those of one host, with or without `www.`, that match the patterns.
 
+    With `subdomains` also those of all hosts below it.
+
     A pattern is a glob for path and query: `*` matches anything but a slash, `**` anything, `?` one character.
     """
 
-    def __init__(self, start: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
+    def __init__(
+        self, start: str, *, include: Sequence[str] = (), exclude: Sequence[str] = (), subdomains: bool = False
+    ) -> None:
         self.start = start
         self._origin = origin_of(start)
         self._site = _site(start)
+        self._suffix = f".{self._site}" if subdomains else None
         self._is_secure = start.startswith("https:")
         self._include = [compile_glob(pattern) for pattern in include]
         self._exclude = [compile_glob(pattern) for pattern in exclude]
@@ -129,7 +134,10 @@ class Scope:
 
     def is_inside(self, url: str) -> bool:
         """Return whether a URL is on the same site."""
-        return url.startswith(self._origin + "/") or _site(url) == self._site
+        if url.startswith(self._origin + "/"):
+            return True
+        site = _site(url)
+        return site == self._site or (self._suffix is not None and site.endswith(self._suffix))
 
     def contains(self, url: str) -> bool:
         """Return whether a URL belongs to the crawl."""

@@ -114,6 +114,12 @@ SELECT DISTINCT ON (n.sha256) n.sha256, n.media_type, length(n.content), n.conte
 ON CONFLICT (sha256) DO UPDATE SET kept_at = clock_timestamp()
 """
 
+_MATCHES = """
+INSERT INTO page_matches (stream, url, keys)
+SELECT $1, n.url, n.keys::jsonb FROM unnest($2::text[], $3::text[]) AS n(url, keys)
+ON CONFLICT (stream, url) DO UPDATE SET keys = excluded.keys
+"""
+
 # Held to the end of the transaction, so that even two leaders relay one after the other and in order.
 _ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
@@ -177,6 +183,9 @@ class PostgresKeeping:
                     await connection.execute(_PAGES, lease.job.stream, *zip(*pack_pages(batch.pages), strict=True))
                 if batch.blobs:
                     await connection.execute(_BLOBS, *zip(*map(astuple, batch.blobs), strict=True))
+                if batch.matches:
+                    found = {page.url: encode_json(list(page.keys)) for page in batch.matches}
+                    await connection.execute(_MATCHES, lease.job.stream, list(found), list(found.values()))
                 return kept
 
         async def work_and_learn(connection: Connection) -> Kept:
@@ -191,7 +200,7 @@ class PostgresKeeping:
             failpoint("keep.written")
             return replace(kept, poll=result)
 
-        is_more = batch.pages or batch.blobs or batch.poll is not None
+        is_more = batch.pages or batch.blobs or batch.matches or batch.poll is not None
         return await self._database.hot("keep", work_with_more if is_more else work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:

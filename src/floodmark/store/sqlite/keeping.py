@@ -88,6 +88,11 @@ INSERT INTO blobs (sha256, media_type, size, content, kept_at) VALUES (?, ?, ?, 
 ON CONFLICT (sha256) DO UPDATE SET kept_at = excluded.kept_at
 """
 
+_MATCHES = """
+INSERT INTO page_matches (stream, url, keys) VALUES (?, ?, CAST(? AS TEXT))
+ON CONFLICT (stream, url) DO UPDATE SET keys = excluded.keys
+"""
+
 _PAGE_ROW = f"(?1, {', '.join('?' * 11)})"
 
 # Rows per statement: a few pages of posts. SQLite takes no more than 32,766 values.
@@ -149,6 +154,9 @@ class SqliteKeeping:
             if batch.blobs:
                 blobs = [(blob.sha256, blob.media_type, len(blob.content), blob.content, now) for blob in batch.blobs]
                 connection.executemany(_BLOBS, blobs)
+            if batch.matches:
+                found = [(lease.job.stream, page.url, encode_json(list(page.keys))) for page in batch.matches]
+                connection.executemany(_MATCHES, found)
             result = None
             if batch.poll is not None:
                 result = self._learn(connection, lease, batch, [item.key for item in new], len(changed))
