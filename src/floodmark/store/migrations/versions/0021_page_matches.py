@@ -5,7 +5,7 @@ from alembic import op
 
 from floodmark.store.types import Json
 
-revision = "0025"
+revision = "0021"
 down_revision = "0020"
 branch_labels = None
 depends_on = None
