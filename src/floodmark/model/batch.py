@@ -65,6 +65,8 @@ class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is valid once they are stored (None: unchanged).
 
     `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
+    `is_aside`: these are further items of the target in a stream of their own, such as comments; its other items count
+    as those of its jobs.
     `tenant_id` and `user_id` are the owner, if the job has none. `pages` and `blobs` are stored in the same
     transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
     `has_times_of_change`: `occurred_at` is when an item was changed last, so that changes teach an adaptive job as new
@@ -80,6 +82,7 @@ class Batch(Struct, frozen=True, gc=False):
     blobs: Sequence[Blob] = ()
     is_backfill: bool = False
     has_times_of_change: bool = False
+    is_aside: bool = False
     poll: Poll | None = None
 
 

@@ -38,6 +38,13 @@ class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: int = 0
 
 
+class CommentMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the discussion group of a channel is read. `group` is 0 if the channel has none."""
+
+    group: int
+    id: int = 0
+
+
 class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The watermark of a channel. `run` is set while a run is unfinished."""
 
@@ -47,6 +54,9 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revisited_at: Moment | None = None
     pts: int | None = None
     """The update counter of the channel, as far as the posts that were read account for it. Only for revisits."""
+    comments: CommentMark | None = None
+    account: str | None = None
+    """For a basic group: the account that numbers its messages."""
     complete: bool = False
     """For a job of a single day: the day is over and all its posts have been read."""
     run: UnfinishedRun | None = None
@@ -127,6 +137,11 @@ def _choose_mode(
     if last_checked_at is not None and now - last_checked_at > rules.max_age:
         return "historical", "stale_lpa"
     return "incremental", None
+
+
+def plan_comments(params: TelegramParams, now: datetime) -> ReadingPlan:
+    """Return where the comments of a channel are first read from: as its posts are."""
+    return _plan_first_run("historical", None, params, ReadingRules(), now)
 
 
 def _plan_first_run(

@@ -8,7 +8,6 @@ from floodmark.model.batch import Item
 from floodmark.sources.collected_items import CollectedItems, CollectedKey
 
 from .history import PAGE, ChannelHistory
-from .posts import items_of
 
 
 class RevisitedPage(NamedTuple):
@@ -35,8 +34,7 @@ async def revisit(
         wanted = [number for number in by_id if upto is None or number <= upto]
         if not wanted:
             return
-        channel = history.channel
-        found = items_of(await history.messages(wanted), channel.channel_id, channel.username)
+        found = await history.items(await history.messages(wanted))
         seen = {item.key for item in found}
         gone = [by_id[number] for number in wanted if by_id[number].key not in seen]
         items = [*found, *await _tombstones(collected, stream, gone)]

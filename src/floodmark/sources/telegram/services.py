@@ -1,6 +1,6 @@
 """The services and tables that the Telegram source uses."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from floodmark.coordination.partition import Partition
 from floodmark.extensions.services import Services
@@ -29,6 +29,8 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     holder: str
     """The name of this process, which holds the leases of its sessions."""
     partition: Partition
+    topics: dict[tuple[int, int], str] = field(default_factory=dict)
+    """The titles of topics by channel and topic, as far as this process knows them."""
 
     @classmethod
     def of(cls, services: Services) -> "TelegramServices":

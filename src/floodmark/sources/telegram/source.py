@@ -28,7 +28,15 @@ from .placement import Placement
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
-from .targets import NAMES, complete_job, default_schedule, normalise_target, parse_params
+from .targets import (
+    NAMES,
+    complete_job,
+    default_schedule,
+    is_basic_group,
+    normalise_target,
+    parse_params,
+    require_account,
+)
 
 if TYPE_CHECKING:
     from .reading import ChannelReading
@@ -134,6 +142,7 @@ class _Collection:
         self._mark = parse_mark(since)
         try:
             self._name, self._params = normalise_target(target.name), parse_params(target.params)
+            require_account(self._name, target.account)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
         self._began = time.monotonic()
@@ -194,6 +203,8 @@ class _Collection:
         from .reading import ChannelReading  # noqa: PLC0415 - Telethon takes a while to import
 
         mark = self._mark
+        if is_basic_group(self._name):
+            mark = replace(mark, account=_require_same_account(mark.account, session.account.name))
         if self._params.revisit is not None and mark.id is None and mark.run is None:
             # Posts that are read for the first time are in their current state.
             mark = replace(mark, revisited_at=self._services.clock.now())
@@ -204,7 +215,7 @@ class _Collection:
             mark,
             self._context,
             target=self._name,
-            tracks_changes=self._params.revisit is not None,
+            params=self._params,
         )
 
     async def _choose_account(self) -> AccountRow:
@@ -253,6 +264,16 @@ class _Collection:
                 parsed=0 if reading is None else reading.parsed,
             )
         )
+
+
+def _require_same_account(before: str | None, account: str) -> str:
+    """Refuse to continue a basic group with another account, for which its messages have other numbers."""
+    if before not in (None, account):
+        raise Permanent(
+            f"this basic group was collected with account {before}, which numbers its messages differently",
+            hint=f"Set the account of the job to {before} again; or add the group as a new job with its own --stream",
+        )
+    return account
 
 
 async def explain_missing_account(services: TelegramServices) -> str | None:

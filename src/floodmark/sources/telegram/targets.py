@@ -1,4 +1,7 @@
-"""The canonical form of a channel, `@name` in lower case or its plain id, and the params of its job."""
+"""The canonical form of a channel, `@name` in lower case or its plain id, and the params of its job.
+
+A basic group has its id with a minus: the ids of groups and channels are different sequences.
+"""
 
 import re
 from collections.abc import Mapping
@@ -26,6 +29,8 @@ _LINK = re.compile(
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 # Other tools write the id of a channel with -100 in front.
 _MARKED = re.compile(r"-100([0-9]{1,18})", re.ASCII)
+# Basic groups have a minus alone.
+_GROUP = re.compile(r"-([1-9][0-9]{4,17})", re.ASCII)
 # Paths of t.me that are no names.
 _RESERVED = {"joinchat", "addstickers", "addemoji", "addtheme", "addlist", "setlanguage", "share", "proxy", "socks"}
 _RESERVED |= {"login", "confirmphone", "invoice", "boost", "giftcode", "contact", "bg", "iv", "m"}
@@ -46,6 +51,10 @@ class TelegramParams(Struct, frozen=True, kw_only=True):
     revisit_every: timedelta | None = None
     day: date | None = None
     """Only the posts of this UTC day are read."""
+    raw: bool = False
+    """Posts contain the whole message as Telegram sent it."""
+    comments: bool = False
+    """The comments in the discussion group are collected too."""
 
 
 NAMES = frozenset(TelegramParams.__struct_fields__)
@@ -61,6 +70,8 @@ def normalise_target(text: str) -> str:
         return _parse_number(marked[1], given)
     if _NUMBER.fullmatch(given):
         return _parse_number(given, given)
+    if _GROUP.fullmatch(given):
+        return given
     if given.startswith(("+", "tg:")):
         raise _invalid(given, "is not a channel, but a person, an invitation or an action")
     return _parse_name(given.removeprefix("@"), given)
@@ -71,7 +82,7 @@ def fit_of(text: str) -> float:
     given = text.strip()
     if given.startswith(("@", "tg:")) or _LINK.fullmatch(given):
         return 1.0
-    return 0.9 if _MARKED.fullmatch(given) else 0.2 if _NUMBER.fullmatch(given) else 0.0
+    return 0.9 if _MARKED.fullmatch(given) or _GROUP.fullmatch(given) else 0.2 if _NUMBER.fullmatch(given) else 0.0
 
 
 def default_schedule(settings: "Settings") -> When:
@@ -86,6 +97,7 @@ def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
     Tenants do not share a watermark: each one collects the channel for itself.
     """
     target = normalise_target(spec.target)
+    require_account(target, spec.account)
     params, when = parse_params(spec.params), spec.when
     # A single day is read once, on request.
     if when.schedule_type is ScheduleType.EVENT and params.day is None:
@@ -94,6 +106,20 @@ def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
     if stream is None and spec.tenant_id is not None:
         stream = default_stream(spec.source, target, spec.tenant_id)
     return replace(spec, target=target, when=when, stream=stream)
+
+
+def require_account(target: str, account: str | None) -> None:
+    """Refuse a basic group without an account: each account numbers the messages of basic groups by itself."""
+    if is_basic_group(target) and account is None:
+        raise InvalidInput(
+            f"the basic group {target} needs an account: its messages have other numbers for each account",
+            hint="name a member: --account NAME",
+        )
+
+
+def is_basic_group(target: str) -> bool:
+    """Return whether a target in canonical form is a basic group."""
+    return target.startswith("-")
 
 
 def parse_params(params: Mapping[str, Any]) -> TelegramParams:
@@ -108,6 +134,8 @@ def parse_params(params: Mapping[str, Any]) -> TelegramParams:
         revisit=_parse_duration(params, "revisit"),
         revisit_every=_parse_duration(params, "revisit_every"),
         day=None if params.get("day") is None else _parse_day(params["day"]),
+        raw=_parse_flag(params, "raw"),
+        comments=_parse_flag(params, "comments"),
     )
 
 
@@ -179,6 +207,16 @@ def _parse_duration(params: Mapping[str, Any], name: str) -> timedelta | None:
         return parse_every(str(value))
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+
+
+def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
+    """Return a param that is yes or no; `floodmark edit --param` passes it as text."""
+    value = params.get(name, False)
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    found = value if isinstance(value, bool) else known.get(str(value).lower())
+    if found is None:
+        raise InvalidInput(f"{name} {str(value)[:40]!r} is neither true nor false", hint=f"--param {name}=true")
+    return found
 
 
 def _parse_day(value: Any) -> date:

@@ -157,7 +157,7 @@ class PostgresKeeping:
             lease.job.user_id or batch.user_id,
             lease.execution_id,
             lease.job.stream,
-            batch.stream,
+            None if batch.is_aside else batch.stream,
             lease.traceparent,
             lease.scheduled_for,
         )

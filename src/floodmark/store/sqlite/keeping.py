@@ -126,7 +126,8 @@ class SqliteKeeping:
                 return self._keep_poll(connection, lease, batch)
             stream, now = batch.stream or lease.job.stream, to_text(self._clock.now())
             failpoint("keep.begun")
-            place = (value, high_water, now, batch.stream, lease.job.stream, lease.fence)
+            items_stream = None if batch.is_aside else batch.stream
+            place = (value, high_water, now, items_stream, lease.job.stream, lease.fence)
             moved = connection.execute(_MOVE, place).fetchall()
             if not moved:
                 raise _fenced(lease)
