@@ -54,6 +54,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "items": "streams:items",
         "events": "streams:events",
         "days": "counts:days",
+        "engagement": "engagement:engagement",
         "readers": "readers:readers",
         "sinks": "sinks:sinks",
         "watermark": "streams:watermark",

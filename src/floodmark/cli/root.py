@@ -43,6 +43,7 @@ READING = frozenset(
         "budgets show",
         "dlq ls",
         "doctor",
+        "engagement",
         "events",
         "explain",
         "export items",

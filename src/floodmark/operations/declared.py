@@ -5,6 +5,7 @@ from .budgets import BudgetOperations
 from .bulk import BulkOperations
 from .consumers import ConsumerOperations
 from .declaration import AsyncCaller
+from .engagement import EngagementOperations
 from .executions import DeadLetterOperations, ExecutionOperations
 from .exports import ExportOperations
 from .fleet import FleetOperations, InstallationOperations
@@ -31,6 +32,7 @@ class Operations(
     PreviewOperations,
     ExecutionOperations,
     StreamOperations,
+    EngagementOperations,
     SearchOperations,
     ExportOperations,
     ConsumerOperations,

@@ -64,6 +64,11 @@ FORM = JobForm(
         ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),
         ParamOption("revisit", "Read posts younger than this again, to find edits and deletions.", metavar="TIME"),
+        ParamOption(
+            "engagement",
+            "Sample views, forwards and reactions at these ages, as in 1h,1d,7d; or default (TELEGRAM_ENGAGEMENT).",
+            metavar="TIMES",
+        ),
         ParamOption("comments", "Also collect the comments in its discussion group.", kind=bool),
         ParamOption("raw", "Also store each message as Telegram sent it.", kind=bool),
     ),

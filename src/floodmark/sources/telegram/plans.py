@@ -45,6 +45,13 @@ class CommentMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: int = 0
 
 
+class SampledMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last post that was sampled at an age."""
+
+    date: Moment
+    key: str = ""
+
+
 class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The watermark of a channel. `run` is set while a run is unfinished."""
 
@@ -55,6 +62,8 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pts: int | None = None
     """The update counter of the channel, as far as the posts that were read account for it. Only for revisits."""
     comments: CommentMark | None = None
+    sampled: dict[str, SampledMark] | None = None
+    """For each age in seconds: how far the engagement of posts was sampled."""
     account: str | None = None
     """For a basic group: the account that numbers its messages."""
     complete: bool = False
@@ -68,6 +77,7 @@ class ReadingRules(Struct, frozen=True, kw_only=True):
     override: Override = "auto"
     max_age: timedelta = timedelta(hours=24)
     is_incremental: bool = True
+    engagement: str = "1h,1d,7d"
 
 
 class ReadingPlan(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from .comments import CommentReading
 from .history import ChannelHistory, MessagePage, read_pages
 from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark, plan_comments
 from .revisits import revisit
+from .sampling import EngagementSampling, sightings
 from .services import TelegramServices
 from .sessions import Session
 from .targets import TelegramParams
@@ -39,9 +40,10 @@ class ChannelReading:
         *,
         target: str,
         params: TelegramParams,
+        points: tuple[timedelta, ...],
     ) -> None:
         self._services, self._session, self._plan, self._context = services, session, plan, context
-        self._params = params
+        self._params, self._points = params, points
         self._target, self.mark = target, mark
         run = mark.run if plan.is_resumed else None
         self._run = run or UnfinishedRun(execution=context.execution_id, mode=plan.mode)
@@ -103,9 +105,8 @@ class ChannelReading:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
             self._has_read_posts = True
-            if self._params.comments and self._params.day is None:
-                async for batch in self._read_comments(history):
-                    yield batch
+            async for batch in self._read_further(history):
+                yield batch
         except Exception as error:
             if self._is_ahead:
                 yield self._batch((), is_over=False)
@@ -124,7 +125,7 @@ class ChannelReading:
 
     def _describe_position(self) -> str:
         if self._has_read_posts:
-            return ", continues with the comments"
+            return ", continues after the posts"
         if self._run.phase == "revisit":
             return ", continues to look for edits"
         return f", continues at message {self._run.at + 1}" if self._is_begun and self._run.at else ""
@@ -236,10 +237,28 @@ class ChannelReading:
             self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key)
             if is_done:
                 self.mark = replace(self.mark, revisited_at=began)
+            seen = sightings(page.items, self._services.clock.now())
+            await self._services.engagement.store(self.stream, seen, self._points)
             yield self._batch(page.items, is_over=is_done)
         if not is_done:
             self.mark = replace(self.mark, revisited_at=began)
             yield self._batch((), is_over=True)
+
+    async def _read_further(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        """Yield what the job wants beyond the posts, which are stored by now."""
+        if self._params.engagement is not None and self._params.day is None:
+            async for batch in self._sample(history):
+                yield batch
+        if self._params.comments and self._params.day is None:
+            async for batch in self._read_comments(history):
+                yield batch
+
+    async def _sample(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        sampling = EngagementSampling(self._services, history, self.stream, self._points)
+        async with aclosing(sampling.steps(self.mark.sampled or {})) as steps:
+            async for positions in steps:
+                self.mark = replace(self.mark, sampled=dict(positions))
+                yield self._batch((), is_over=True)
 
     async def _read_comments(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
         """Yield new comments, when the posts are stored. A group that cannot be read does not fail the run."""

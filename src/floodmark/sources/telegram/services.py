@@ -13,6 +13,7 @@ from floodmark.store.hints import Hints
 
 from .accounts import Accounts
 from .channels import Channels
+from .engagement import Engagement
 from .updates import PushedUpdates
 
 
@@ -22,6 +23,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     accounts: Accounts
     channels: Channels
     collected: CollectedItems
+    engagement: Engagement
     calls: Caller
     clock: Clock
     events: Events
@@ -41,6 +43,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
             accounts=Accounts(database, clock, Vault.of(services.settings), events),
             channels=channels,
             collected=CollectedItems(database),
+            engagement=Engagement(database),
             calls=services.caller,
             clock=clock,
             events=events,

@@ -14,6 +14,7 @@ from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, Slo
 from floodmark.extensions.services import Services
 from floodmark.model.accounts import AccountRow
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.durations import parse_times
 from floodmark.model.execution import Lease
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
@@ -58,6 +59,7 @@ class TelegramSource:
             override=settings.parser_mode_override,
             max_age=timedelta(hours=settings.lpa_max_age_hours),
             is_incremental=settings.feature_incremental_parsing_enabled,
+            engagement=settings.telegram_engagement,
         )
         self._services: TelegramServices | None = None
         self._sessions: Sessions | None = None
@@ -216,6 +218,7 @@ class _Collection:
             self._context,
             target=self._name,
             params=self._params,
+            points=self._params.engagement or parse_times(self._rules.engagement),
         )
 
     async def _choose_account(self) -> AccountRow:

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
 from floodmark.store.schema import metadata
-from floodmark.store.types import UtcTime, now_text
+from floodmark.store.types import Json, UtcTime, now_text
 
 # `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
 accounts = Table(
@@ -38,6 +38,22 @@ telegram_channels = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
     PrimaryKeyConstraint("account", "channel_id"),
     Index("ix_telegram_channels_username", "username"),
+)
+
+# Views, forwards and reactions of posts at certain ages. `point` is the age in seconds for which a sample counts; 0 is
+# the newest change that was seen.
+telegram_engagement = Table(
+    "telegram_engagement",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("point", Integer, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+    Column("views", BigInteger),
+    Column("forwards", BigInteger),
+    Column("replies", BigInteger),
+    Column("reactions", Json),
+    PrimaryKeyConstraint("stream", "key", "point"),
 )
 
 # Logins that wait for their code or password, for some minutes. `login_id` is a digest, `secrets` is encrypted.

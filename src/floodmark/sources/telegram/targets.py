@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
-from floodmark.model.durations import parse_every
+from floodmark.model.durations import parse_every, parse_times
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import default_stream
@@ -37,6 +37,7 @@ _RESERVED |= {"login", "confirmphone", "invoice", "boost", "giftcode", "contact"
 _FORMS = "name it as @name, https://t.me/name, or by its number: 1234567890"
 
 DEFAULT_HISTORY = 1000
+MOST_POINTS, SHORTEST_POINT, LONGEST_POINT = 20, timedelta(minutes=1), timedelta(days=366)
 
 
 class TelegramParams(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,8 @@ class TelegramParams(Struct, frozen=True, kw_only=True):
     """Only the posts of this UTC day are read."""
     raw: bool = False
     """Posts contain the whole message as Telegram sent it."""
+    engagement: tuple[timedelta, ...] | None = None
+    """The ages at which views, forwards and reactions are sampled; empty: those of the settings."""
     comments: bool = False
     """The comments in the discussion group are collected too."""
 
@@ -136,6 +139,7 @@ def parse_params(params: Mapping[str, Any]) -> TelegramParams:
         day=None if params.get("day") is None else _parse_day(params["day"]),
         raw=_parse_flag(params, "raw"),
         comments=_parse_flag(params, "comments"),
+        engagement=_parse_engagement(params.get("engagement")),
     )
 
 
@@ -207,6 +211,22 @@ def _parse_duration(params: Mapping[str, Any], name: str) -> timedelta | None:
         return parse_every(str(value))
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+
+
+def _parse_engagement(value: Any) -> tuple[timedelta, ...] | None:
+    words = str(value).strip().lower()
+    if value is None or words == "off":
+        return None
+    if words == "default":
+        return ()
+    hint = "for example --engagement 1h,1d,7d; or default, or off"
+    try:
+        points = parse_times(words)
+    except InvalidInput as error:
+        raise InvalidInput(f"engagement: {error}", hint=hint) from None
+    if len(points) > MOST_POINTS or not SHORTEST_POINT <= points[0] <= points[-1] <= LONGEST_POINT:
+        raise InvalidInput(f"engagement: at most {MOST_POINTS} times from 1 minute to 1 year", hint=hint)
+    return points
 
 
 def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
