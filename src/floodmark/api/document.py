@@ -13,6 +13,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Jobs", "description": "Jobs: what to collect, when, and under which policy."},
     {"name": "Executions", "description": "Runs of jobs: past, current, and their results."},
     {"name": "Streams", "description": "Collected data: watermarks, items, events."},
+    {"name": "Media", "description": "Files of posts: wanted, stored, failed."},
     {"name": "Export", "description": "Collected data in bulk: streams, items, and changes by position."},
     {"name": "Consumers", "description": "Stored positions of readers and exports."},
     {"name": "Reports", "description": "Results of cookie scans, with pictures, and differences between scans."},

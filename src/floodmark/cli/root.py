@@ -54,6 +54,8 @@ READING = frozenset(
         "jobs export",
         "limits ls",
         "ls",
+        "media ls",
+        "media show",
         "next",
         "preview",
         "readers ls",

@@ -14,6 +14,7 @@ from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
+from .media import MediaOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
@@ -33,6 +34,7 @@ class Operations(
     ExecutionOperations,
     StreamOperations,
     EngagementOperations,
+    MediaOperations,
     SearchOperations,
     ExportOperations,
     ConsumerOperations,

@@ -53,6 +53,8 @@ BACKUP_POINTS = ("backup.copying", "backup.copied", "restore.prepared", "restore
 # Between evaluating watches and storing their matches, after that, between making a message and sending it, and
 # between sending it and recording that it was sent.
 WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed", "watch.sent")
+# A part of a file is written; the file is in its place, but not recorded.
+MEDIA_POINTS = ("media.part", "media.placed")
 OTHER_POINTS = (
     OPERATION_POINT,
     NOTIFY_POINT,
@@ -61,6 +63,7 @@ OTHER_POINTS = (
     *EXPORT_POINTS,
     *BACKUP_POINTS,
     *WATCH_POINTS,
+    *MEDIA_POINTS,
 )
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 

@@ -377,6 +377,9 @@ class Settings(BaseModel):
         description="How long an idle session stays connected. With adaptive Telegram jobs it stays until another"
         " process asks for it; 0: it does not stay, and no updates are received.",
     )
+    telegram_media_per_minute: Requests = Field(
+        default=120, description="Requests a minute with which each account downloads files, of 256 KB each."
+    )
     telegram_engagement: TimeList = Field(
         default="1h,1d,7d",
         description="Ages of posts at which views, forwards and reactions are sampled, for jobs with"
@@ -403,7 +406,9 @@ class Settings(BaseModel):
     )
     schema_version: Text = Field(default="1.0.0", description="Schema version of exported files.")
     artifacts_dir: Folder | None = Field(
-        default=None, description="Folder that is kept up to date with one file per chat and day. Unset: no files."
+        default=None,
+        description="Folder that is kept up to date with one file per chat and day, and that gets the files of posts."
+        " Unset: no files.",
     )
     parallelism_max: Count = Field(default=2, description="Chats that `floodmark fetch` reads in parallel.")
     fetch_give_up_after: Duration = Field(

@@ -131,4 +131,6 @@ def lesson_of(row: Sequence[Any], batch: Batch, new: Sequence[str], changed: int
 
 def is_only_poll(batch: Batch) -> bool:
     """Return whether a batch holds nothing but the news that a poll found nothing."""
-    return batch.poll is not None and not (batch.items or batch.watermark is not None or batch.pages or batch.blobs)
+    return batch.poll is not None and not (
+        batch.items or batch.watermark is not None or batch.pages or batch.blobs or batch.files
+    )

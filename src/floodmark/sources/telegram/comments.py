@@ -28,6 +28,7 @@ class CommentPage(NamedTuple):
 
     items: Sequence[Item]
     mark: CommentMark
+    messages: Sequence[Any] = ()
 
 
 class DiscussionLookup:
@@ -119,7 +120,7 @@ class CommentReading:
         async with aclosing(read_pages(history, start, is_incremental=is_known)) as pages:
             async for page in pages:
                 mark = replace(mark, id=page.messages[-1].id)
-                yield CommentPage(await self._comments(history, page), mark)
+                yield CommentPage(await self._comments(history, page), mark, page.messages)
         if self.mark is None or not is_known:
             yield CommentPage((), mark)
 

@@ -22,6 +22,7 @@ from .sampling import EngagementSampling, sightings
 from .services import TelegramServices
 from .sessions import Session
 from .targets import TelegramParams
+from .wanted_media import wanted_files
 
 # A day is complete once this much of the next one has passed: clocks differ, and albums take a moment.
 _DAY_IS_OVER_AFTER = timedelta(minutes=5)
@@ -162,7 +163,7 @@ class ChannelReading:
                 is_last = page.is_last or is_past
                 self._advance(messages, is_past=is_past)
                 self._count(items)
-                yield self._batch(items, is_over=is_last and not will_go_on)
+                yield self._batch(items, messages, is_over=is_last and not will_go_on)
                 if is_last:
                     return
         if self.mark.id is None or self.mark.run is not None:
@@ -239,7 +240,7 @@ class ChannelReading:
                 self.mark = replace(self.mark, revisited_at=began)
             seen = sightings(page.items, self._services.clock.now())
             await self._services.engagement.store(self.stream, seen, self._points)
-            yield self._batch(page.items, is_over=is_done)
+            yield self._batch(page.items, page.messages, is_over=is_done)
         if not is_done:
             self.mark = replace(self.mark, revisited_at=began)
             yield self._batch((), is_over=True)
@@ -279,7 +280,7 @@ class ChannelReading:
                 async for page in pages:
                     self.mark = replace(self.mark, comments=page.mark)
                     self._comment_count += len(page.items)
-                    batch = self._batch(page.items, is_over=True)
+                    batch = self._batch(page.items, page.messages, is_over=True)
                     yield replace(batch, stream=self._stream_of(page.mark.group), is_aside=True)
         except (Gone, TargetDenied) as error:
             account = self._session.account.name
@@ -300,7 +301,7 @@ class ChannelReading:
         tenant = self._context.tenant_id or self._session.account.tenant_id
         return default_stream("telegram", str(channel), tenant)
 
-    def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
+    def _batch(self, items: Sequence[Item], messages: Sequence[Any] = (), *, is_over: bool) -> Batch:
         until = self._plan.until
         if is_over and until is not None and not self.mark.complete:
             self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
@@ -315,5 +316,6 @@ class ChannelReading:
             stream=self.stream,
             tenant_id=account.tenant_id,
             user_id=account.user_id,
+            files=wanted_files(messages, items, self._params.media_rules),
             is_backfill=self._run.mode == "historical",
         )

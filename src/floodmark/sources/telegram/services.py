@@ -9,6 +9,7 @@ from floodmark.observability.events import Events
 from floodmark.outbound.caller import Caller
 from floodmark.security.vault import Vault
 from floodmark.sources.collected_items import CollectedItems
+from floodmark.store.database import Database
 from floodmark.store.hints import Hints
 
 from .accounts import Accounts
@@ -20,6 +21,7 @@ from .updates import PushedUpdates
 class TelegramServices(Struct, frozen=True, kw_only=True):
     """The services and tables that the Telegram source uses."""
 
+    database: Database
     accounts: Accounts
     channels: Channels
     collected: CollectedItems
@@ -40,6 +42,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
         database, clock, events = services.database, services.clock, services.events
         channels = Channels(database, clock)
         return cls(
+            database=database,
             accounts=Accounts(database, clock, Vault.of(services.settings), events),
             channels=channels,
             collected=CollectedItems(database),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from msgspec.structs import replace
 
+from floodmark.coordination.service import Service
+from floodmark.coordination.signals.port import Bell
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
 from floodmark.extensions.services import Services
 from floodmark.model.accounts import AccountRow
@@ -24,6 +26,7 @@ from floodmark.sources.port import Context, Target
 
 from .account_choice import choose_account
 from .accounts import NO_ACCOUNT
+from .downloads import LazyFetcher
 from .hints import HOW_TO_ADD, relogin_hint
 from .placement import Placement
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from .reading import ChannelReading
 
 _log = structlog.get_logger()
+_LOOK_FOR_MEDIA = timedelta(seconds=5)
 # The number of accounts that a message names.
 _NAMED = 5
 
@@ -61,6 +65,7 @@ class TelegramSource:
             is_incremental=settings.feature_incremental_parsing_enabled,
             engagement=settings.telegram_engagement,
         )
+        self._media_bell = Bell()
         self._services: TelegramServices | None = None
         self._sessions: Sessions | None = None
         if services is not None:
@@ -97,6 +102,14 @@ class TelegramSource:
             await self._sessions.close()
             await self._services.updates.close()
 
+    def services(self) -> Sequence[Service]:
+        """Return the download of files, if there is a folder for them."""
+        folder = self._settings.artifacts_dir
+        if folder is None or self._services is None or self._sessions is None:
+            return ()
+        media = LazyFetcher(self._services, self._sessions, folder, per_minute=self._settings.telegram_media_per_minute)
+        return (Service("telegram media", media.step, _LOOK_FOR_MEDIA, self._media_bell),)
+
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be a channel and `params` are valid."""
         normalise_target(target)
@@ -123,7 +136,15 @@ class TelegramSource:
         collection = _Collection(
             self._services, self._sessions, self._rules, target=target, since=since, context=context
         )
-        return collection.batches()
+        return self._ring_after(collection)
+
+    async def _ring_after(self, collection: "_Collection") -> AsyncGenerator[Batch, None]:
+        """Yield the batches of a run; files that it has found are downloaded soon."""
+        async with aclosing(collection.batches()) as batches:
+            async for batch in batches:
+                yield batch
+                if batch.files:
+                    self._media_bell.ring()
 
 
 class _Collection:

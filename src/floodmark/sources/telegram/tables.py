@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
-from floodmark.store.schema import metadata
+from floodmark.store.schema import metadata, partial_index
 from floodmark.store.types import Json, UtcTime, now_text
 
 # `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
@@ -55,6 +55,36 @@ telegram_engagement = Table(
     Column("reactions", Json),
     PrimaryKeyConstraint("stream", "key", "point"),
 )
+
+# Files of posts: those to be downloaded, and those that are stored under the hash of their content. The process
+# `holder` downloads a file until `lease_until`. `key` and `message_id` are those of the post that named the file last.
+media = Table(
+    "media",
+    metadata,
+    Column("media_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("channel_id", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("size", BigInteger),
+    Column("media_type", Text),
+    Column("filename", Text),
+    Column("state", Text, nullable=False, server_default="wanted"),
+    Column("sha256", Text),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("try_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("error", Text),
+    Column("holder", Text),
+    Column("lease_until", UtcTime),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("stored_at", UtcTime),
+    CheckConstraint("state IN ('wanted', 'stored', 'skipped', 'failed', 'gone', 'pruned')", name="state"),
+    Index("ix_media_stream", "stream", "media_id"),
+    Index("ix_media_state", "state", "media_id"),
+)
+partial_index("ix_media_wanted", "state = 'wanted'", media.c.try_at)
+partial_index("ix_media_sha256", "sha256 IS NOT NULL", media.c.sha256)
 
 # Logins that wait for their code or password, for some minutes. `login_id` is a digest, `secrets` is encrypted.
 account_logins = Table(

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every, parse_times
 from floodmark.model.job import ScheduleType, When
+from floodmark.model.sizes import parse_size
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import default_stream
 from floodmark.triggers.parsing import when_of
@@ -40,6 +41,16 @@ DEFAULT_HISTORY = 1000
 MOST_POINTS, SHORTEST_POINT, LONGEST_POINT = 20, timedelta(minutes=1), timedelta(days=366)
 
 
+MEDIA_KINDS = ("photo", "video", "audio", "document", "animation", "sticker")
+
+
+class MediaRules(Struct, frozen=True, kw_only=True):
+    """Which files of posts are downloaded: their kinds, and their largest size in bytes."""
+
+    kinds: frozenset[str]
+    max_size: int | None = None
+
+
 class TelegramParams(Struct, frozen=True, kw_only=True):
     """The params of a job that collects a channel."""
 
@@ -54,10 +65,19 @@ class TelegramParams(Struct, frozen=True, kw_only=True):
     """Only the posts of this UTC day are read."""
     raw: bool = False
     """Posts contain the whole message as Telegram sent it."""
+    media: frozenset[str] | None = None
+    """The kinds of files that are downloaded."""
+    max_size: int | None = None
+    """The largest file that is downloaded, in bytes."""
     engagement: tuple[timedelta, ...] | None = None
     """The ages at which views, forwards and reactions are sampled; empty: those of the settings."""
     comments: bool = False
     """The comments in the discussion group are collected too."""
+
+    @property
+    def media_rules(self) -> MediaRules | None:
+        """Return which files are downloaded; None for no files."""
+        return None if self.media is None else MediaRules(kinds=self.media, max_size=self.max_size)
 
 
 NAMES = frozenset(TelegramParams.__struct_fields__)
@@ -139,6 +159,8 @@ def parse_params(params: Mapping[str, Any]) -> TelegramParams:
         day=None if params.get("day") is None else _parse_day(params["day"]),
         raw=_parse_flag(params, "raw"),
         comments=_parse_flag(params, "comments"),
+        media=_parse_media(params.get("media")),
+        max_size=_parse_max_size(params),
         engagement=_parse_engagement(params.get("engagement")),
     )
 
@@ -211,6 +233,34 @@ def _parse_duration(params: Mapping[str, Any], name: str) -> timedelta | None:
         return parse_every(str(value))
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+
+
+def _parse_media(value: Any) -> frozenset[str] | None:
+    if value is None:
+        return None
+    given = value if isinstance(value, list) else str(value).split(",")
+    kinds = {str(kind).strip().lower() for kind in given} - {""}
+    if "all" in kinds:
+        return frozenset(MEDIA_KINDS)
+    unknown = sorted(kinds.difference(MEDIA_KINDS))
+    if unknown or not kinds:
+        raise InvalidInput(
+            f"media: {unknown[0][:40]!r} is not a kind of file" if unknown else "media: no kind of file is named",
+            hint=f"some of {', '.join(MEDIA_KINDS)}; or all",
+        )
+    return frozenset(kinds)
+
+
+def _parse_max_size(params: Mapping[str, Any]) -> int | None:
+    value = params.get("max_size")
+    if value is None:
+        return None
+    if params.get("media") is None:
+        raise InvalidInput("max_size is only for files, but no media are wanted", hint="add --media photo,document")
+    try:
+        return parse_size(str(value))
+    except InvalidInput as error:
+        raise InvalidInput(f"max_size: {error}", hint=error.hint) from None
 
 
 def _parse_engagement(value: Any) -> tuple[timedelta, ...] | None:

@@ -20,7 +20,7 @@ from . import media
 from .history import History
 from .makers import Kind, maker
 from .raw import Raw
-from .sessions import Key, number, secret_for
+from .sessions import DC, Key, number, secret_for
 
 # The number of updates that a channel keeps for clients that were away; others get `ChannelDifferenceTooLong`.
 _UPDATES_KEPT = 1_000
@@ -64,6 +64,11 @@ class TelegramBackend:
         self.keys: dict[int, Key] = {}
         # Keys whose code was right but whose password is still missing.
         self.half_signed_in: dict[int, str] = {}
+        # Contents of uploaded files, and the period in which references of files are valid.
+        self.files: dict[int, bytes] = {}
+        self.period = 0
+        # Authorizations that were exported to another data centre.
+        self.exported: dict[bytes, str] = {}
         self.listeners: list[Callable[[Channel, Any], None]] = []
 
     def now(self) -> float:
@@ -108,6 +113,26 @@ class TelegramBackend:
             made.is_group, made.members = True, None if members is None else set(members)
             self.channels[made.channel_id] = made
             return made
+
+    def upload(
+        self,
+        content: bytes,
+        *,
+        name: str = "report.pdf",
+        mime: str = "application/pdf",
+        has_thumb: bool = False,
+        dc: int = DC,
+    ) -> Any:
+        """Add a file and return it as media of a message. The same content uploaded again is another file."""
+        with self.lock:
+            media_id = number(self.seed, "upload", len(self.files))
+            self.files[media_id] = content
+            return media.uploaded(media_id, len(content), name=name, mime=mime, has_thumb=has_thumb, dc=dc)
+
+    def expire_references(self) -> None:
+        """Make the references of all files invalid; messages that are read from now on have new ones."""
+        with self.lock:
+            self.period += 1
 
     def person(self, first_name: str, last_name: str | None = None, *, username: str | None = None) -> Any:
         """Add a user who can write in groups, and return it as a peer."""

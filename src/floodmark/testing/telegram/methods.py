@@ -173,6 +173,7 @@ def _between(page: list[tuple[int, Raw]], request: Any) -> list[Raw]:
 
 def _messages(client: ClientView, channel: Channel, messages: list[Any], count: int) -> Any:
     people = list(client.backend.people.values())
+    messages = _with_references(client, messages)
     chats = client.chats(channel, *(origin for origin in channel.origins.values() if origin is not channel))
     if channel.is_basic:
         return types.messages.MessagesSlice(count, messages, [], chats, people)
@@ -186,6 +187,7 @@ def _own_by_ids(client: ClientView, request: Any) -> Any:
     for named in islice(request.id, PAGE):
         raw = next((raw for group in groups if (raw := group.history.raw(named.id)) is not None), None)
         found.append(types.MessageEmpty(named.id, None) if raw is None else raw)
+    found = _with_references(client, found)
     return types.messages.Messages(found, [], client.chats(*groups), list(client.backend.people.values()))
 
 
@@ -222,11 +224,35 @@ def _dialogs(client: ClientView, request: Any) -> Any:
 
 def _file(client: ClientView, request: Any) -> Any:
     _ = client.account
-    media_id = getattr(request.location, "id", None)
+    location, backend = request.location, client.backend
+    media_id = getattr(location, "id", None)
     if media_id is None:
         raise Refusal("LOCATION_INVALID")
-    kind = types.storage.FileJpeg() if isinstance(request.location, types.InputPhotoFileLocation) else _any_file()
-    return types.upload.File(kind, int(client.backend.now()), media.content(media_id, request.offset, request.limit))
+    if request.limit % 4_096 or 1_048_576 % request.limit:
+        raise Refusal("LIMIT_INVALID")
+    if request.offset % request.limit and not request.precise:
+        raise Refusal("OFFSET_INVALID")
+    if location.file_reference != media.reference(backend.period):
+        raise Refusal("FILE_REFERENCE_EXPIRED")
+    kind = types.storage.FileJpeg() if isinstance(location, types.InputPhotoFileLocation) else _any_file()
+    part = _part(backend.files.get(media_id), media_id, request)
+    return types.upload.File(kind, int(backend.now()), part)
+
+
+def _part(uploaded: bytes | None, media_id: int, request: Any) -> bytes:
+    if request.location.thumb_size == "m":
+        return media.thumbnail(media_id, request.offset, request.limit)
+    if uploaded is not None:
+        return uploaded[request.offset : request.offset + request.limit]
+    return media.content(media_id, request.offset, request.limit)
+
+
+def _with_references(client: ClientView, messages: list[Any]) -> list[Any]:
+    """Return messages with the references of files that are valid now."""
+    if not client.backend.period:
+        return messages
+    first, current = media.reference(0), media.reference(client.backend.period)
+    return [Raw(one.data.replace(first, current)) if isinstance(one, Raw) else one for one in messages]
 
 
 def _any_file() -> Any:
@@ -275,4 +301,6 @@ METHODS: Mapping[str, Method] = {
     "auth.signIn": sign_in.sign_in,
     "auth.checkPassword": sign_in.check_password,
     "auth.logOut": sign_in.log_out,
+    "auth.exportAuthorization": sign_in.export_authorization,
+    "auth.importAuthorization": sign_in.import_authorization,
 }

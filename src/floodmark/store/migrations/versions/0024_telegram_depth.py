@@ -1,9 +1,9 @@
-"""Telegram: the engagement of posts over time."""
+"""Telegram: the engagement of posts over time, and files of posts."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from floodmark.store.types import Json, UtcTime
+from floodmark.store.types import Json, UtcTime, now_text
 
 revision = "0024"
 down_revision = "0020"
@@ -25,8 +25,45 @@ def upgrade() -> None:
         sa.Column("reactions", Json),
         sa.PrimaryKeyConstraint("stream", "key", "point", name=op.f("pk_telegram_engagement")),
     )
+    _create_media()
+
+
+def _create_media() -> None:
+    op.create_table(
+        "media",
+        sa.Column("media_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("stream", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("channel_id", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.BigInteger(), nullable=False),
+        sa.Column("size", sa.BigInteger()),
+        sa.Column("media_type", sa.Text()),
+        sa.Column("filename", sa.Text()),
+        sa.Column("state", sa.Text(), server_default="wanted", nullable=False),
+        sa.Column("sha256", sa.Text()),
+        sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("try_at", UtcTime(), server_default=now_text(), nullable=False),
+        sa.Column("error", sa.Text()),
+        sa.Column("holder", sa.Text()),
+        sa.Column("lease_until", UtcTime()),
+        sa.Column("created_at", UtcTime(), server_default=now_text(), nullable=False),
+        sa.Column("stored_at", UtcTime()),
+        sa.CheckConstraint(
+            "state IN ('wanted', 'stored', 'skipped', 'failed', 'gone', 'pruned')", name=op.f("ck_media_state")
+        ),
+        sa.PrimaryKeyConstraint("media_id", name=op.f("pk_media")),
+    )
+    op.create_index("ix_media_stream", "media", ["stream", "media_id"])
+    op.create_index("ix_media_state", "media", ["state", "media_id"])
+    for name, column, where in (
+        ("ix_media_wanted", "try_at", "state = 'wanted'"),
+        ("ix_media_sha256", "sha256", "sha256 IS NOT NULL"),
+    ):
+        op.create_index(name, "media", [column], sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
 def downgrade() -> None:
     """Drop the tables."""
+    op.drop_table("media")
     op.drop_table("telegram_engagement")
