@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ async def test_files_are_whole_after_kills_at_every_step(
     contents = [hashlib.shake_256(bytes([seed])).digest(size) for seed, size in ((1, PARTS * PART + 9), (2, 1_000))]
     for content in contents:
         pier.post("with a file", media=server.backend.upload(content))
-    settings = {"artifacts_dir": str(tmp_path), "telegram_media_per_minute": 100_000}
+    settings: dict[str, Any] = {"artifacts_dir": str(tmp_path), "telegram_media_per_minute": 100_000}
     async with town_on(fleet, server, request.getfixturevalue(database), **settings) as town:
         job = await town.desk.job("@pier", params={"history": "all", "media": "document"})
         await town.desk.ask(job)

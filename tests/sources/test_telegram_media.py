@@ -263,6 +263,6 @@ def test_params_of_media_that_make_no_sense_are_refused(params: dict[str, Any], 
 def test_params_of_media_are_understood() -> None:
     rules = parse_params({"media": "photo, Video", "max_size": "20MB"}).media_rules
     assert rules is not None
-    assert (rules.kinds, rules.max_size) == ({"photo", "video"}, 20_000_000)
+    assert (rules.kinds, rules.max_size) == (frozenset({"photo", "video"}), 20_000_000)
     assert parse_params({}).media_rules is None
     assert isinstance(made.photo("x"), types.MessageMediaPhoto)

@@ -50,7 +50,8 @@ def ls(
     now = datetime.now(UTC)
     cli.out.print(table("id", "kind", "post", "size", "state", "since", "", rows=(_row(row, now) for row in found)))
     if len(found) == limit:
-        cli.note(f"[dim]More: floodmark media ls --after {plain(found[-1].media_id)}[/]")
+        same = "".join(f" --{name} {plain(value)}" for name, value in (("state", state), ("stream", stream)) if value)
+        cli.note(f"[dim]More: floodmark media ls{same} --after {plain(found[-1].media_id)}[/]")
     return None
 
 

@@ -67,7 +67,9 @@ FORM = JobForm(
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),
         ParamOption("revisit", "Read posts younger than this again, to find edits and deletions.", metavar="TIME"),
         ParamOption(
-            "media", "Download files: some of photo,video,audio,document,animation,sticker; or all.", metavar="KINDS"
+            "media",
+            "Download files: photo, video, audio, document, animation or sticker, separated by commas; or all.",
+            metavar="KINDS",
         ),
         ParamOption("max_size", "Download no larger files, as in 20MB.", metavar="SIZE"),
         ParamOption(
