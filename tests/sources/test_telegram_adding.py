@@ -101,7 +101,7 @@ def test_options_around_posts_are_kept(cli: CommandLine) -> None:
     options = ("--media", "photo,document", "--max-size", "20MB", "--engagement", "1h,1d", "--comments", "--raw")
     added = cli.good("add", "telegram", "@pier_1", *options, "--account", "reader1")
     assert "ARTIFACTS_DIR" in added.out or "floodmark accounts add" in added.out
-    assert cli.good("show", "telegram-pier_1", "--json").json["params"] == {
+    assert cli.good("show", "telegram-pier-1", "--json").json["params"] == {
         "media": "photo,document",
         "max_size": "20MB",
         "engagement": "1h,1d",
@@ -121,7 +121,7 @@ def test_files_and_engagement_of_nothing_are_said_to_be_nothing(cli: CommandLine
     assert cli.good("media", "ls", "--state", "failed", "--json").json == []
     assert "0 files will be downloaded." in cli.good("media", "retry").out
     assert cli.good("media", "prune", "--older-than", "90d", "--dry-run", "--json").json["files"] == 0
-    assert "No posts." in cli.good("engagement", "telegram-pier_1").out
+    assert "No posts." in cli.good("engagement", "telegram-pier-1").out
     cli.refused("media", "show", "5", says="there is no file '5'")
     cli.refused("media", "retry", "--state", "stored", says="files that are stored cannot be tried again")
     cli.refused("media", "prune", "--older-than", "soon", says="is not a length of time")

@@ -25,6 +25,8 @@ CLAIM = timedelta(seconds=60)
 # A file that cannot be downloaded is tried again after a minute, two, four ..., and then given up.
 MOST_ATTEMPTS, _PAUSE, _LONGEST_PAUSE = 8, timedelta(minutes=1), timedelta(hours=6)
 _CELL = media.c
+_IS_WANTED = _CELL.state == "wanted"
+_IS_DELETABLE = and_(_CELL.state == "pruned", _CELL.sha256.is_not(None))
 
 
 class ClaimedFile(Struct, frozen=True, kw_only=True):
@@ -52,12 +54,12 @@ class MediaFiles(Repository):
         )
         is_due = and_(*self._is_due(holder), is_known)
         async with self._database.writing() as connection:
-            first = select(_CELL.channel_id).where(is_due).order_by(_CELL.try_at, _CELL.media_id.desc()).limit(1)
+            first = select(_CELL.channel_id).where(is_due).order_by(_CELL.try_at, _CELL.media_id).limit(1)
             channel_id = (await connection.execute(first)).scalar()
             if channel_id is None:
                 return []
             these = select(_CELL.media_id).where(is_due, _CELL.channel_id == channel_id)
-            these = these.order_by(_CELL.try_at, _CELL.media_id.desc()).limit(limit)
+            these = these.order_by(_CELL.try_at, _CELL.media_id).limit(limit)
             # Twice: another process may have claimed one in the meantime.
             taken = update(media).where(_CELL.media_id.in_(these), *self._is_due(holder))
             taken = taken.values(holder=holder, lease_until=self._now(CLAIM)).returning(*_CLAIMED)
@@ -66,9 +68,8 @@ class MediaFiles(Repository):
 
     async def has_work(self) -> bool:
         """Return whether any file is wanted, or pruned but not deleted."""
-        is_pruned = and_(_CELL.state == "pruned", _CELL.sha256.is_not(None))
         async with self._database.reading() as connection:
-            for which in (_CELL.state == "wanted", is_pruned):
+            for which in (_IS_WANTED, _IS_DELETABLE):
                 if (await connection.execute(select(_CELL.media_id).where(which).limit(1))).first() is not None:
                     return True
         return False
@@ -136,7 +137,7 @@ class MediaFiles(Repository):
         """Return hashes of pruned files whose content no stored file needs."""
         other = media.alias()
         is_needed = exists().where(other.c.sha256 == _CELL.sha256, other.c.state == "stored")
-        query = select(_CELL.sha256).where(_CELL.state == "pruned", _CELL.sha256.is_not(None), ~is_needed)
+        query = select(_CELL.sha256).where(_IS_DELETABLE, ~is_needed)
         async with self._database.reading() as connection:
             return list((await connection.execute(query.distinct().limit(limit))).scalars())
 
@@ -154,7 +155,7 @@ class MediaFiles(Repository):
 
     def _is_due(self, holder: str) -> list[ColumnElement[bool]]:
         is_free = or_(_CELL.holder.is_(None), _CELL.holder == holder, _CELL.lease_until < self._now())
-        return [_CELL.state == "wanted", _CELL.try_at <= self._now(), is_free]
+        return [_IS_WANTED, _CELL.try_at <= self._now(), is_free]
 
     async def _change(self, media_ids: Collection[str], holder: str, values: Mapping[str, Any]) -> None:
         query = update(media).where(_CELL.media_id.in_(media_ids), _CELL.holder == holder)
@@ -162,8 +163,7 @@ class MediaFiles(Repository):
             await connection.execute(query.values(**values))
 
     async def _settle(self, file: ClaimedFile, **values: Any) -> None:
-        # A file that a person has pruned or wanted again meanwhile keeps that state only if it is not stored now.
-        query = update(media).where(_CELL.media_id == file.media_id, _CELL.state == "wanted")
+        query = update(media).where(_CELL.media_id == file.media_id, _IS_WANTED)
         async with self._database.writing() as connection:
             await connection.execute(query.values(holder=None, lease_until=None, **values))
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
-from floodmark.store.schema import metadata, partial_index
+from floodmark.store.schema import metadata
 from floodmark.store.types import Json, UtcTime, now_text
 
 # `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
@@ -82,9 +82,11 @@ media = Table(
     CheckConstraint("state IN ('wanted', 'stored', 'skipped', 'failed', 'gone', 'pruned')", name="state"),
     Index("ix_media_stream", "stream", "media_id"),
     Index("ix_media_state", "state", "media_id"),
+    # Files that are due; files that can be deleted; files that need a content.
+    Index("ix_media_state_try_at", "state", "try_at", "media_id"),
+    Index("ix_media_state_sha256", "state", "sha256"),
+    Index("ix_media_sha256", "sha256", "state"),
 )
-partial_index("ix_media_wanted", "state = 'wanted'", media.c.try_at)
-partial_index("ix_media_sha256", "sha256 IS NOT NULL", media.c.sha256)
 
 # Logins that wait for their code or password, for some minutes. `login_id` is a digest, `secrets` is encrypted.
 account_logins = Table(

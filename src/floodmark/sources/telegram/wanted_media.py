@@ -28,13 +28,11 @@ _KIND_OF = {
 
 
 def wanted_files(messages: Sequence[Any], items: Sequence[Item], rules: MediaRules | None) -> list[WantedFile]:
-    """Return the files of messages that a job wants, thumbnails first."""
+    """Return the files of messages that a job wants, and their thumbnails."""
     if rules is None:
         return []
     by_id = {item.data["id"]: item for item in items if not item.deleted and "media" in item.data}
-    found = [file for one in messages if one.id in by_id for file in _files(one, by_id[one.id], rules)]
-    # Of two that are wanted at the same time the first one is downloaded first.
-    return sorted(found, key=lambda file: not file.media_id.endswith(THUMB))
+    return [file for one in messages if one.id in by_id for file in _files(one, by_id[one.id], rules)]
 
 
 def _files(message: Any, item: Item, rules: MediaRules) -> list[WantedFile]:

@@ -56,11 +56,9 @@ def _create_media() -> None:
     )
     op.create_index("ix_media_stream", "media", ["stream", "media_id"])
     op.create_index("ix_media_state", "media", ["state", "media_id"])
-    for name, column, where in (
-        ("ix_media_wanted", "try_at", "state = 'wanted'"),
-        ("ix_media_sha256", "sha256", "sha256 IS NOT NULL"),
-    ):
-        op.create_index(name, "media", [column], sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+    op.create_index("ix_media_state_try_at", "media", ["state", "try_at", "media_id"])
+    op.create_index("ix_media_state_sha256", "media", ["state", "sha256"])
+    op.create_index("ix_media_sha256", "media", ["sha256", "state"])
 
 
 def downgrade() -> None:
