@@ -94,3 +94,33 @@ def test_from_nothing_to_posts(cli: CommandLine) -> None:
             assert "telegram-harbour" in cli.good("accounts", "add", "reader1", *options).out
             eventually(lambda: len(cli.good("items", "telegram-harbour", "--json", "--limit", "100").json) == 30)
         assert server.duplicates == []
+
+
+@pytest.mark.spec("B11", "B12")
+def test_options_around_posts_are_kept(cli: CommandLine) -> None:
+    options = ("--media", "photo,document", "--max-size", "20MB", "--engagement", "1h,1d", "--comments", "--raw")
+    assert cli.good("add", "telegram", "@pier_1", *options, "--json").json["params"] == {
+        "media": "photo,document",
+        "max_size": "20MB",
+        "engagement": "1h,1d",
+        "comments": True,
+        "raw": True,
+    }
+    cli.refused("add", "telegram", "--", "-4123456789", says="needs an account")
+    cli.refused("add", "telegram", "@pier_2", "--media", "pictures", says="'pictures' is not a kind of file")
+    cli.refused("add", "telegram", "@pier_2", "--engagement", "soon", says="is not a length of time")
+
+
+@pytest.mark.spec("B11", "B12")
+def test_files_and_engagement_of_nothing_are_said_to_be_nothing(cli: CommandLine) -> None:
+    cli.good("add", "telegram", "@pier_1")
+    listed = cli.good("media")
+    assert "No files." in listed.out
+    assert cli.good("media", "ls", "--state", "failed", "--json").json == []
+    assert "0 files will be downloaded." in cli.good("media", "retry").out
+    assert cli.good("media", "prune", "--older-than", "90d", "--dry-run", "--json").json["files"] == 0
+    assert "No posts." in cli.good("engagement", "telegram-pier-1").out
+    cli.refused("media", "show", "5", says="there is no file '5'")
+    cli.refused("media", "retry", "--state", "stored", says="files that are stored cannot be tried again")
+    cli.refused("media", "prune", "--older-than", "soon", says="is not a length of time")
+    cli.refused("engagement", "nothing", says="nothing")

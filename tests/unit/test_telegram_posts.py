@@ -1,5 +1,6 @@
 """Messages as Telethon reads them off the wire become plain data."""
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +10,12 @@ from telethon.extensions import BinaryReader
 from telethon.tl import types
 
 from floodmark.model.batch import Item
+from floodmark.sources.telegram.peer_names import PeerNames
 from floodmark.sources.telegram.posts import item_of, items_of
+from floodmark.sources.telegram.raw_messages import MAX_RAW_BYTES, raw_of
 from floodmark.store.item_rows import pack
+from floodmark.testing.telegram.makers import maker
+from floodmark.testing.telegram.raw import unpack
 
 AT = datetime(2026, 11, 15, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 15, 13, tzinfo=UTC)
@@ -368,3 +373,119 @@ def test_a_preview_that_arrives_later_is_no_change_of_a_post() -> None:
 )
 def test_what_the_author_does_is_a_change(fields: dict[str, Any]) -> None:
     assert not same(post(), post(**fields))
+
+
+BUTTONS = types.ReplyInlineMarkup(
+    [
+        types.KeyboardInlineButtonRow(
+            [
+                types.KeyboardInlineButton("Tickets", types.InlineButtonTypeUrl("https://e.org/tickets")),
+                types.KeyboardInlineButton("Vote", types.InlineButtonTypeCallback(b"up")),
+            ]
+        ),
+        types.KeyboardInlineButtonRow([types.KeyboardInlineButton("Copy", types.InlineButtonTypeCopy("CODE"))]),
+    ]
+)
+NAMES = PeerNames(
+    [
+        types.User(42, first_name="Ada", last_name="Helm", username="ada"),
+        types.User(
+            43, first_name="Poll", bot=True, usernames=[types.Username("old"), types.Username("pollbot", active=True)]
+        ),
+        types.User(44, deleted=True),
+    ],
+    [types.Channel(1400000001, "Weather", types.ChatPhotoEmpty(), AT, username="weather")],
+)
+
+
+def named(**fields: Any) -> Item:
+    return item_of(types.Message(4812, PEER, AT, "hello", post=True, **fields), 1000001, "harbour", NAMES)
+
+
+@pytest.mark.spec("B11")
+def test_authors_and_origins_have_names_if_the_answer_has_them() -> None:
+    origin = types.MessageFwdHeader(AT, from_id=types.PeerChannel(1400000001), channel_post=7)
+    data = named(from_id=types.PeerUser(42), via_bot_id=43, fwd_from=origin).data
+    assert data["from"] == {"user_id": "42", "name": "Ada Helm", "username": "ada"}
+    assert (data["via_bot"], data["via_bot_name"]) == ("43", "pollbot")
+    assert data["forwarded_from"] == {
+        "channel_id": 1400000001,
+        "name": "Weather",
+        "username": "weather",
+        "date": "2026-11-15T12:00:00Z",
+        "id": 7,
+    }
+    assert named(from_id=types.PeerUser(44)).data["from"] == {"user_id": "44", "deleted": True}
+    assert named(from_id=types.PeerUser(45)).data["from"] == {"user_id": "45"}
+    hidden = types.MessageFwdHeader(AT, from_name="A hidden person")
+    assert named(fwd_from=hidden).data["forwarded_from"]["name"] == "A hidden person"
+
+
+@pytest.mark.spec("B11")
+def test_buttons_restrictions_and_previews_are_data() -> None:
+    reason = types.RestrictionReason("ios", "copyright", "Not available")
+    picture = types.Photo(LONG, 1, b"ref", AT, [types.PhotoSize("x", 800, 600, 5_000)], 2)
+    page = types.WebPage(1, "https://e.org", "e.org", 0, type="article", title="T", photo=picture)
+    data = post(reply_markup=BUTTONS, restriction_reason=[reason], media=types.MessageMediaWebPage(page)).data
+    assert data["buttons"] == [
+        [
+            {"text": "Tickets", "type": "url", "url": "https://e.org/tickets"},
+            {"text": "Vote", "type": "callback", "data": "dXA="},
+        ],
+        [{"text": "Copy", "type": "copy", "copy_text": "CODE"}],
+    ]
+    assert data["restrictions"] == [{"platform": "ios", "reason": "copyright", "text": "Not available"}]
+    assert data["media"] == {
+        "type": "webpage",
+        "url": "https://e.org",
+        "title": "T",
+        "page_type": "article",
+        "photo": {"id": str(LONG), "width": 800, "height": 600, "size": 5_000},
+    }
+
+
+@pytest.mark.spec("B11", "G2")
+def test_names_buttons_and_restrictions_change_no_fingerprint() -> None:
+    reason = types.RestrictionReason("all", "terms", "No")
+    rich = named(from_id=types.PeerUser(42), via_bot_id=43, reply_markup=BUTTONS, restriction_reason=[reason])
+    assert pack([rich])[0].content_hash == pack([post()])[0].content_hash
+
+
+@pytest.mark.spec("G2")
+def test_items_of_earlier_versions_keep_their_content_hash() -> None:
+    """The digest was made by the version before names, buttons and raw messages: a re-read makes no revisions."""
+    made = maker("lifelike", 7, 1_500_000_001)
+    messages = [unpack(made.raw(number, 1_700_000_000 + 60 * number)) for number in range(1, 401)]
+    rows = pack(items_of(messages, 1_500_000_001, "harbour", NAMES, with_raw=True))
+    digest = hashlib.sha256(b"".join((row.key + row.content_hash).encode() for row in rows)).hexdigest()
+    assert digest == "75583be4dd3c8c57ff4ba138728f7d431ba1c23990f4f837951fe6f67bd0cb48"
+
+
+@pytest.mark.spec("B11")
+def test_a_raw_message_has_every_field_that_telegram_sent() -> None:
+    message = types.Message(4812, PEER, AT, "hello", post=True, effect=LONG, reply_markup=BUTTONS, views=3, forwards=0)
+    raw = raw_of(message)
+    assert raw["_"] == "Message"
+    assert raw["effect"] == str(LONG)
+    assert raw["peer_id"] == {"_": "PeerChannel", "channel_id": 1000001}
+    assert raw["date"] == "2026-11-15T12:00:00Z"
+    assert raw["forwards"] == 0
+    assert raw["reply_markup"]["rows"][0]["buttons"][1]["type"] == {"_": "InlineButtonTypeCallback", "data": "dXA="}
+    assert not [name for name in raw if name.startswith("_") and name != "_"]
+    assert "silent" not in raw
+
+
+def test_a_raw_message_is_bounded() -> None:
+    message = types.Message(4812, PEER, AT, "x" * (MAX_RAW_BYTES + 1))
+    assert raw_of(message) == {"_": "Message", "id": 4812, "left_out_bytes": len(msgspec.json.encode(_whole(message)))}
+    page: Any = types.PageBlockParagraph(types.TextPlain("deep"))
+    for _ in range(100):
+        page = types.PageBlockCover(page)
+    cached = types.Page("u", [page], [], [])
+    deep = types.WebPage(1, "https://e.org", "e.org", 0, cached_page=cached)
+    assert raw_of(types.Message(1, PEER, AT, "", media=types.MessageMediaWebPage(deep)))["_"] == "Message"
+
+
+def _whole(message: Any) -> dict[str, Any]:
+    peer = {"_": "PeerChannel", "channel_id": 1000001}
+    return {"_": "Message", "id": 4812, "peer_id": peer, "date": "2026-11-15T12:00:00Z", "message": message.message}

@@ -55,6 +55,8 @@ _PANELS: dict[str, dict[str, str]] = {
         "items": "streams:items",
         "events": "streams:events",
         "days": "counts:days",
+        "engagement": "engagement:engagement",
+        "media": "media:media",
         "readers": "readers:readers",
         "sinks": "sinks:sinks",
         "watermark": "streams:watermark",

@@ -61,6 +61,23 @@ class Blob(Struct, frozen=True, gc=False):
     content: bytes
 
 
+class WantedFile(Struct, frozen=True, gc=False):
+    """A file of a message that is downloaded later. `media_id` is its permanent identity, however often it is posted.
+
+    `skipped` is why it is not downloaded unless a person asks for it.
+    """
+
+    media_id: str
+    kind: str
+    key: str
+    channel_id: int
+    message_id: int
+    size: int | None = None
+    media_type: str | None = None
+    filename: str | None = None
+    skipped: str | None = None
+
+
 class Poll(Struct, frozen=True, gc=False):
     """A poll of a source whose job has a budget: when it began, and the requests since the last batch."""
 
@@ -72,7 +89,9 @@ class Batch(Struct, frozen=True, gc=False):
     """Items, oldest first, and the watermark that is valid once they are stored (None: unchanged).
 
     `stream` is the stream of the items, if it is not that of the target; items that two targets share are stored once.
-    `tenant_id` and `user_id` are the owner, if the job has none. `pages`, `matches` and `blobs` are stored in
+    `is_aside`: these are further items of the target in a stream of their own, such as comments; its other items count
+    as those of its jobs.
+    `tenant_id` and `user_id` are the owner, if the job has none. `pages`, `matches`, `blobs` and `files` are stored in
     the same transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
     `has_times_of_change`: `occurred_at` is when an item was changed last, so that changes teach an adaptive job as new
     items do. The worker sets `poll`.
@@ -86,8 +105,10 @@ class Batch(Struct, frozen=True, gc=False):
     pages: Sequence[SitePage] = ()
     blobs: Sequence[Blob] = ()
     matches: Sequence[PageMatches] = ()
+    files: Sequence[WantedFile] = ()
     is_backfill: bool = False
     has_times_of_change: bool = False
+    is_aside: bool = False
     poll: Poll | None = None
 
 

@@ -35,6 +35,11 @@ def parse_every(text: str) -> timedelta:
         raise InvalidInput(f"{text[:40]!r} is longer than any calendar", hint=_HINT) from None
 
 
+def parse_times(text: str) -> tuple[timedelta, ...]:
+    """Return the durations of a list such as "1h, 1d, 7d", each once, the shortest first."""
+    return tuple(sorted({parse_every(part) for part in text.split(",")}))
+
+
 def format_duration(duration: timedelta) -> str:
     """Return a short text, rounded down to its two largest units: "1 h 30 min", "2 d", "41 s", "250 ms"."""
     if duration < timedelta():

@@ -15,13 +15,16 @@ EVENT_SCHEMA_VERSION = "1.0.0"
 
 PARSED, EDITED, DELETED = "PostParsedEventV1", "PostEditedEventV1", "PostDeletedEventV1"
 
-_STREAM = re.compile(r"telegram:(?:(?P<tenant>.+):)?(?P<channel>[1-9]\d*)", re.ASCII | re.DOTALL)
+_STREAM = re.compile(r"telegram:(?:(?P<tenant>.+):)?(?P<channel>-?[1-9]\d*)", re.ASCII | re.DOTALL)
 
 _encoder = msgspec.json.Encoder()
 
 
 class Chat(Struct, frozen=True, gc=False):
-    """A channel as collected for a tenant. `id` is its number: names change, the number does not."""
+    """A channel as collected for a tenant. `id` is its number: names change, the number does not.
+
+    The number of a basic group is negative.
+    """
 
     id: int
     tenant_id: str | None = None

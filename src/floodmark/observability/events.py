@@ -364,6 +364,13 @@ class FetchTimed(InternalEvent, frozen=True, gc=False):
     lag: float | None = None
 
 
+class MediaStored(InternalEvent, frozen=True, gc=False):
+    """A file of a post was downloaded: its kind and its size in bytes."""
+
+    kind: str
+    size: int
+
+
 class PagesVisited(InternalEvent, frozen=True, gc=False):
     """A crawl visited pages; their number by result, as in `floodmark_pages_total`."""
 

@@ -5,6 +5,7 @@ from .budgets import BudgetOperations
 from .bulk import BulkOperations
 from .consumers import ConsumerOperations
 from .declaration import AsyncCaller
+from .engagement import EngagementOperations
 from .executions import DeadLetterOperations, ExecutionOperations
 from .exports import ExportOperations
 from .fleet import FleetOperations, InstallationOperations
@@ -13,6 +14,7 @@ from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
+from .media import MediaOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
@@ -31,6 +33,8 @@ class Operations(
     PreviewOperations,
     ExecutionOperations,
     StreamOperations,
+    EngagementOperations,
+    MediaOperations,
     SearchOperations,
     ExportOperations,
     ConsumerOperations,

@@ -55,8 +55,9 @@ BACKUP_POINTS = ("backup.copying", "backup.copied", "restore.prepared", "restore
 WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed", "watch.sent")
 # In the archive of a crawl: a record is written, and all records of a batch are durable.
 ARCHIVE_POINTS = ("archive.written", "archive.synced")
+# A part of a file is written; the file is in its place, but not recorded.
+MEDIA_POINTS = ("media.part", "media.placed")
 OTHER_POINTS = (
-    *ARCHIVE_POINTS,
     OPERATION_POINT,
     NOTIFY_POINT,
     COUNT_POINT,
@@ -64,6 +65,8 @@ OTHER_POINTS = (
     *EXPORT_POINTS,
     *BACKUP_POINTS,
     *WATCH_POINTS,
+    *ARCHIVE_POINTS,
+    *MEDIA_POINTS,
 )
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 

@@ -10,7 +10,7 @@ from floodmark.observability.events import StepFailed
 from floodmark.rules.breaker import BreakerState
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
-from floodmark.sources.port import Source
+from floodmark.sources.port import HasServices, Source
 from floodmark.store.fleet import WORKER
 from floodmark.wiring.resources import Resources
 from floodmark.worker.affinity import Affinity
@@ -64,6 +64,9 @@ class WorkerRole:
             Service("orders", self._obey, _PRESENCE, signals.bell(Topic.WORKERS)),
             Service("heartbeat", self.worker.heartbeat, settings.execution_lease / 3, signals.bell(Topic.CANCEL)),
         ]
+        if name == WORKER:
+            for source in sources.values():
+                self.services += source.services() if isinstance(source, HasServices) else ()
 
     async def announce(self) -> None:
         """Show the process to others, before it holds anything."""

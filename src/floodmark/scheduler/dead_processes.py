@@ -7,7 +7,7 @@ from msgspec import Struct
 from sqlalchemy import select, text, tuple_, update
 
 from floodmark.model.execution import State
-from floodmark.sources.telegram.tables import accounts
+from floodmark.sources.telegram.tables import accounts, media
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
@@ -67,6 +67,9 @@ class DeadProcesses(Repository):
             if not written.rowcount and not is_certain:
                 return False
             await self._end_leases(connection, worker)
+            # Its downloads continue in another process.
+            claimed = update(media).where(media.c.state == "wanted", media.c.holder == worker)
+            await connection.execute(claimed.values(holder=None, lease_until=None))
             if is_certain:
                 held = update(accounts).where(accounts.c.holder == worker)
                 await connection.execute(held.values(holder=None, lease_until=None))

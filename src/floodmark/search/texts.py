@@ -5,7 +5,8 @@ Texts are all strings in the data of an item, in an order that does not depend o
 objects and lists. Among the first texts, one that is part of another is left out, and so are:
 
     ids, hashes, types and times                                 they are no text
-    `links`, `difference`, `manifest`, `reactions`, `user_agent` they repeat other data, or change without notice
+    `links`, `difference`, `manifest`, `raw_message`,
+    `reactions`, `user_agent`                                    they repeat other data, or change without notice
     `channel`, `feed`, `language`                                they are the same for all items of a stream
 
 A field is a string, or a list of strings, directly in the data; the long texts above are no fields. `link` is also
@@ -31,6 +32,7 @@ _NO_TEXT = frozenset(
         "links",
         "difference",
         "manifest",
+        "raw_message",
         "reactions",
         "user_agent",
         "hash",

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from floodmark.errors import InvalidInput
 from floodmark.model.budget import LEAST_REQUESTS, MOST_REQUESTS
-from floodmark.model.durations import parse_every
+from floodmark.model.durations import parse_every, parse_times
 from floodmark.model.hosts import allowed_hosts, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
 from floodmark.model.notification_kinds import KINDS, addresses_of, bot_id, kinds_of, smtp_server
@@ -155,6 +155,7 @@ HostMap = Annotated[
     BeforeValidator(_require_readable(resolved_hosts)),
     Allowed("names with their addresses, as in shop.test=127.0.0.1, api.test=10.1.2.3"),
 ]
+TimeList = Annotated[str, BeforeValidator(_require_readable(parse_times)), Allowed("durations, as in 1h, 1d, 7d")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)]
 ParserMode = Annotated[Literal["auto", "historical", "incremental"], BeforeValidator(_lower)]
@@ -376,6 +377,14 @@ class Settings(BaseModel):
         description="How long an idle session stays connected. With adaptive Telegram jobs it stays until another"
         " process asks for it; 0: it does not stay, and no updates are received.",
     )
+    telegram_media_per_minute: Requests = Field(
+        default=120, description="Requests a minute with which each account downloads files, of 256 KB each."
+    )
+    telegram_engagement: TimeList = Field(
+        default="1h,1d,7d",
+        description="Ages of posts at which views, forwards and reactions are sampled, for jobs with"
+        " `--engagement default` and for posts that are revisited.",
+    )
     retry_max_attempts: Count = Field(
         default=5, description="Maximum number of attempts of one call to a source or to Redis."
     )
@@ -397,7 +406,9 @@ class Settings(BaseModel):
     )
     schema_version: Text = Field(default="1.0.0", description="Schema version of exported files.")
     artifacts_dir: Folder | None = Field(
-        default=None, description="Folder that is kept up to date with one file per chat and day. Unset: no files."
+        default=None,
+        description="Folder that is kept up to date with one file per chat and day, and that gets the files of posts."
+        " Unset: no files.",
     )
     parallelism_max: Count = Field(default=2, description="Chats that `floodmark fetch` reads in parallel.")
     fetch_give_up_after: Duration = Field(

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from floodmark.coordination.service import Service
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.execution import Lease
@@ -109,6 +110,15 @@ class PrefersWorkers(Protocol):
 
         `Services.partition` says which worker is preferred for a key such as an account.
         """
+        ...
+
+
+@runtime_checkable
+class HasServices(Protocol):
+    """A source with work of its own beside the runs, such as downloads. Each worker repeats its steps."""
+
+    def services(self) -> Sequence[Service]:
+        """Return the services, after `use_services`. A step may be cancelled at any point."""
         ...
 
 

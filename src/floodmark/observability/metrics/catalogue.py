@@ -243,6 +243,10 @@ CHAPTERS: tuple[Chapter, ...] = (
                    WORKER, "ledger", "chat", buckets=DURATION_BUCKETS, grows=("chat",)),
         _gauge("fetch_lag_seconds", "Age of the newest message of the last page.",
                WORKER, "ledger", "chat", across="latest", grows=("chat",)),
+        _counter("floodmark_media_files_total", "Downloaded files of posts.",
+                 WORKER, "detail", "type"),
+        _counter("floodmark_media_bytes_total", "Bytes of downloaded files of posts.",
+                 WORKER, "detail"),
     ), text="These metrics are about Telegram channels. Each process exports its own values: the time since a channel "
             "was read is the\nsmallest of all processes, `min by (channel_id) (incremental_watermark_age_seconds)`."),
     Chapter("Calls", (

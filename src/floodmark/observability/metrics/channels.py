@@ -8,6 +8,7 @@ from floodmark.observability.events import (
     Events,
     LeaderChanged,
     LeaderElectionAttempted,
+    MediaStored,
     ModeChosen,
     RateLimited,
     RunEnded,
@@ -39,6 +40,10 @@ class ChannelMetrics:
         self._forced = make.counters("parser_mode_forced_total")
         self._locks = make.counters("scheduler_lock_acquired_total")
         self._ticked = make.gauge("scheduler_last_tick_ts_seconds")
+        self._files, self._bytes = (
+            make.counters("floodmark_media_files_total"),
+            make.counter("floodmark_media_bytes_total"),
+        )
         self._interval = make.gauge("scheduler_interval_seconds")
         for status in ("acquired", "busy"):
             self._locks.child(status)
@@ -49,6 +54,7 @@ class ChannelMetrics:
     def attach(self, events: Events) -> None:
         """Start to count."""
         events.listen(RunEnded, self._count_run)
+        events.listen(MediaStored, self._count_file)
         events.listen(UnfinishedChannelsMeasured, self._show_unfinished)
         events.listen(LeaderChanged, self._reset_former_leader)
         events.listen(ModeChosen, self._count_mode)
@@ -57,6 +63,10 @@ class ChannelMetrics:
         events.listen(LeaderElectionAttempted, lambda e: self._locks.child("acquired" if e.won else "busy").inc())
         events.listen(SchedulerStarted, lambda e: self._interval.set(e.interval))
         events.listen(SchedulerTicked, lambda e: self._ticked.set(e.at.timestamp()))
+
+    def _count_file(self, event: MediaStored) -> None:
+        self._files.child(word(event.kind)).inc()
+        self._bytes.inc(event.size)
 
     def _count_run(self, event: RunEnded) -> None:
         self._runs.child(word(event.mode), word(event.status)).inc()

@@ -74,6 +74,8 @@ class ChannelLookup:
             for chat in page.chats:
                 if chat.id == self._number and isinstance(chat, types.Channel | types.ChannelForbidden):
                     return self._channel(chat)
+                if -chat.id == self._number and isinstance(chat, types.Chat | types.ChatForbidden):
+                    return self._group(chat)
         raise self._unreachable()
 
     async def _ask(self, method: str, request: Any) -> Any:
@@ -93,6 +95,12 @@ class ChannelLookup:
             hint=f"Join the channel with account {account}, then floodmark resume the job; or add it by its @name",
         )
 
+    def _group(self, chat: Any) -> KnownChannel:
+        require_still_basic(chat)
+        if isinstance(chat, types.ChatForbidden) or chat.left or chat.deactivated:
+            raise Gone(f"the account is no longer a member of group {chat.id}", hint="Join it with the account again")
+        return known_channel(self._session.account.name, chat, 0)
+
     def _channel(self, chat: Any) -> KnownChannel:
         if isinstance(chat, types.ChannelForbidden):
             raise Gone(
@@ -106,7 +114,20 @@ def find_in_answer(answer: Any, channel: KnownChannel) -> KnownChannel | None:
     for chat in answer.chats:
         if chat.id == channel.channel_id and isinstance(chat, types.Channel) and not chat.min:
             return known_channel(channel.account, chat, chat.access_hash or channel.access_hash)
+        if -chat.id == channel.channel_id and isinstance(chat, types.Chat):
+            require_still_basic(chat)
+            return known_channel(channel.account, chat, 0)
     return None
+
+
+def require_still_basic(chat: Any) -> None:
+    """Raise `Gone` for a basic group that has become a supergroup: new messages are only there."""
+    moved_to = getattr(getattr(chat, "migrated_to", None), "channel_id", None)
+    if moved_to is not None:
+        raise Gone(
+            f"group {chat.id} has become the supergroup {moved_to}; its old messages stay",
+            hint=f"floodmark add telegram {moved_to} collects the new ones; then remove this job: floodmark rm",
+        )
 
 
 def _describe_peer(answer: Any) -> str:

@@ -24,7 +24,7 @@ ChannelReference = int | str
 
 
 class KnownChannel(Struct, frozen=True, kw_only=True):
-    """A channel as one account knows it."""
+    """A channel as one account knows it. The number of a basic group is negative, and it has no access hash."""
 
     account: str
     channel_id: int

@@ -73,7 +73,9 @@ async def list_joined(session: Session, channels: Channels) -> list[JoinedChanne
 
     async for page in dialog_pages(ask):
         found |= {chat.id: chat for chat in page.chats if isinstance(chat, types.Channel) and not chat.left}
-    await channels.store_all(account, [known_channel(account, chat, chat.access_hash) for chat in found.values()])
+        found |= {-chat.id: chat for chat in page.chats if is_open_group(chat)}
+    known = [known_channel(account, chat, getattr(chat, "access_hash", 0)) for chat in found.values()]
+    await channels.store_all(account, known)
     return [_joined(account, chat) for chat in found.values()]
 
 
@@ -91,8 +93,15 @@ async def dialog_pages(ask: Ask) -> AsyncIterator[Any]:
         offset_peer = _input_peer(last.peer_id, answer)
 
 
+def is_open_group(chat: Any) -> bool:
+    """Return whether a chat is a basic group that the account can read, and that has not become a supergroup."""
+    return isinstance(chat, types.Chat) and not chat.left and not chat.deactivated and chat.migrated_to is None
+
+
 def known_channel(account: str, chat: Any, access_hash: int) -> KnownChannel:
-    """Return a channel as an account knows it."""
+    """Return a channel or group as an account knows it."""
+    if isinstance(chat, types.Chat):
+        return KnownChannel(account=account, channel_id=-chat.id, access_hash=0, title=chat.title)
     # A channel may have several names instead of one; the first active one counts.
     names = [chat.username] if chat.username else [name.username for name in chat.usernames or () if name.active]
     username = str(names[0]) if names else None
@@ -102,12 +111,12 @@ def known_channel(account: str, chat: Any, access_hash: int) -> KnownChannel:
 
 
 def _joined(account: str, chat: Any) -> JoinedChannel:
-    known = known_channel(account, chat, chat.access_hash)
+    known = known_channel(account, chat, getattr(chat, "access_hash", 0))
     return JoinedChannel(
         channel_id=known.channel_id,
         username=known.username,
         title=known.title or "",
-        is_group=not chat.broadcast,
+        is_group=not getattr(chat, "broadcast", None),
         subscribers=chat.participants_count,
     )
 

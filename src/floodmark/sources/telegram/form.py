@@ -23,6 +23,8 @@ def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[Accoun
         return f"There is no account {name} yet. Add it: floodmark accounts add {name} --phone +..."
     if name is None and all(account.state != "active" for account in accounts):
         return "No Telegram account is set up yet. Add one: floodmark accounts add NAME --phone +..."
+    if spec.params.get("media") is not None and settings.artifacts_dir is None:
+        return "Files are downloaded once there is a folder for them. Set it: ARTIFACTS_DIR"
     return None
 
 
@@ -64,5 +66,18 @@ FORM = JobForm(
         ParamOption("history", "Number of newest posts to read first, or all (1000).", metavar="N"),
         ParamOption("since", "Start with the posts of this day.", metavar="DATE"),
         ParamOption("revisit", "Read posts younger than this again, to find edits and deletions.", metavar="TIME"),
+        ParamOption(
+            "media",
+            "Download files: photo, video, audio, document, animation or sticker, separated by commas; or all.",
+            metavar="KINDS",
+        ),
+        ParamOption("max_size", "Download no larger files, as in 20MB.", metavar="SIZE"),
+        ParamOption(
+            "engagement",
+            "Sample views, forwards and reactions at these ages, as in 1h,1d,7d; or default (TELEGRAM_ENGAGEMENT).",
+            metavar="TIMES",
+        ),
+        ParamOption("comments", "Also collect the comments in its discussion group.", kind=bool),
+        ParamOption("raw", "Also store each message as Telegram sent it.", kind=bool),
     ),
 )

@@ -4,19 +4,22 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from telethon.tl import types
 from telethon.tl.functions.channels import GetMessagesRequest
 from telethon.tl.functions.messages import GetHistoryRequest
+from telethon.tl.functions.messages import GetMessagesRequest as GetOwnMessagesRequest
 
 from floodmark.errors import Gone
 from floodmark.model.batch import Item
 from floodmark.observability.events import FetchTimed
 
-from .channel_lookup import ChannelLookup, find_in_answer
+from .channel_lookup import find_in_answer
 from .channels import KnownChannel
 from .faults import UnknownChannel
+from .forum_topics import add_topics
+from .peer_names import PeerNames
 from .posts import items_of
 from .services import TelegramServices
 from .sessions import HISTORY, Session
@@ -47,19 +50,38 @@ class MessagePage(NamedTuple):
     is_last: bool = False
 
 
+class FoundMessages(NamedTuple):
+    """Messages of one answer, and the names of the peers in it."""
+
+    messages: Sequence[Any]
+    names: PeerNames
+
+
+class Lookup(Protocol):
+    """Finds a channel again, and counts its requests."""
+
+    requests: int
+
+    async def look_up_again(self, channel: KnownChannel) -> KnownChannel:
+        """Return the channel with an access hash that is valid."""
+        ...
+
+
 class ChannelHistory:
-    """Reads a channel in ascending order of ids."""
+    """Reads a channel in ascending order of ids. `with_raw`: items contain the whole message."""
 
     def __init__(
         self,
         session: Session,
-        lookup: ChannelLookup,
+        lookup: Lookup,
         channel: KnownChannel,
         *,
         target: str,
         services: TelegramServices,
+        with_raw: bool = False,
     ) -> None:
         self._session, self._lookup, self._target, self._services = session, lookup, target, services
+        self._with_raw = with_raw
         self.channel = channel
         self.pts: int | None = None
         """The channel's update counter in the last answer: it grows with each post, edit and deletion."""
@@ -76,12 +98,20 @@ class ChannelHistory:
         """Set the newest message that was read before: the next page raises `Gone` if ids start again below it."""
         self._last_read = (message_id, date)
 
-    async def page(self, after: int) -> list[Any]:
-        """Return the first messages after an id, oldest first; an empty list at the end of the history."""
+    async def items(self, found: FoundMessages) -> list[Item]:
+        """Return the items of messages; deleted ones are left out."""
+        channel = self.channel
+        items = items_of(found.messages, channel.channel_id, channel.username, found.names, with_raw=self._with_raw)
+        if found.names.is_forum(channel.channel_id):
+            self._asked += await add_topics(items, found.messages, self._session, channel, self._services.topics)
+        return items
+
+    async def page(self, after: int) -> FoundMessages:
+        """Return the first messages after an id, oldest first; none at the end of the history."""
         began = time.monotonic()
         last_read, self._last_read = self._last_read, None
         # One place of the page is for the newest message up to `after`, to check that ids did not start again.
-        found = await self._history(offset_id=after + 1, add_offset=-PAGE + (last_read is not None), limit=PAGE)
+        found, names = await self._history(offset_id=after + 1, add_offset=-PAGE + (last_read is not None), limit=PAGE)
         if last_read is not None:
             _require_same_ids(found, last_read, self._target)
         seconds = time.monotonic() - began
@@ -90,11 +120,11 @@ class ChannelHistory:
             found = [message for message in found if message.id > after]
         lag = (self._services.clock.now() - found[-1].date).total_seconds() if found and found[-1].date else None
         self._services.events.emit(FetchTimed(chat=self._target, seconds=seconds, lag=lag))
-        return found
+        return FoundMessages(found, names)
 
     async def id_before_newest(self, count: int) -> int:
         """Return the id after which the newest `count` messages follow; 0 if there are fewer."""
-        found = await self._history(add_offset=count - 1, limit=1)
+        found, _ = await self._history(add_offset=count - 1, limit=1)
         return found[0].id - 1 if found else 0
 
     async def id_before(self, moment: datetime) -> int:
@@ -102,28 +132,23 @@ class ChannelHistory:
         if moment < _FIRST_DATE:
             return 0
         # The last message before the moment and the first one since.
-        found = await self._history(offset_date=min(moment, _LAST_DATE), add_offset=-1, limit=2)
+        found, _ = await self._history(offset_date=min(moment, _LAST_DATE), add_offset=-1, limit=2)
         for message in found:
             if message.date is not None and message.date >= moment:
                 return int(message.id) - 1
         return found[-1].id if found else 0
 
-    async def messages(self, ids: Sequence[int]) -> Sequence[Any]:
+    async def messages(self, ids: Sequence[int]) -> FoundMessages:
         """Return the messages with these ids as they are now; a deleted message is a `MessageEmpty`."""
-        wanted = [types.InputMessageID(message_id) for message_id in ids]
-        answer = await self._ask(
-            "channels.getMessages",
-            lambda: GetMessagesRequest(types.InputChannel(self.channel.channel_id, self.channel.access_hash), wanted),
-        )
-        found: Sequence[Any] = answer.messages
-        return found
+        answer = await self._ask(method_for_messages(self.channel), lambda: request_messages(self.channel, ids))
+        return FoundMessages(answer.messages, PeerNames(answer.users, answer.chats))
 
     async def _history(
         self, *, offset_id: int = 0, offset_date: datetime | None = None, add_offset: int, limit: int
-    ) -> list[Any]:
+    ) -> tuple[list[Any], PeerNames]:
         def request() -> Any:
             return GetHistoryRequest(
-                peer=types.InputPeerChannel(self.channel.channel_id, self.channel.access_hash),
+                peer=input_peer(self.channel),
                 offset_id=offset_id,
                 offset_date=offset_date,
                 add_offset=add_offset,
@@ -135,7 +160,7 @@ class ChannelHistory:
 
         answer = await self._ask(HISTORY, request)
         self.pts = getattr(answer, "pts", None)
-        return list(reversed(answer.messages))
+        return list(reversed(answer.messages)), PeerNames(answer.users, answer.chats)
 
     async def _ask(self, method: str, request: Callable[[], Any]) -> Any:
         try:
@@ -157,6 +182,26 @@ class ChannelHistory:
     async def _send(self, method: str, request: Callable[[], Any]) -> Any:
         self._asked += 1
         return await self._session.call(method, request(), target=self._target, channel_id=self.channel.channel_id)
+
+
+def input_peer(channel: KnownChannel) -> Any:
+    """Return a channel as requests name it."""
+    if channel.channel_id < 0:
+        return types.InputPeerChat(-channel.channel_id)
+    return types.InputPeerChannel(channel.channel_id, channel.access_hash)
+
+
+def method_for_messages(channel: KnownChannel) -> str:
+    """Return the method of `request_messages`."""
+    return "messages.getMessages" if channel.channel_id < 0 else "channels.getMessages"
+
+
+def request_messages(channel: KnownChannel, ids: Sequence[int]) -> Any:
+    """Return the request for messages by their ids. Those of basic groups are numbered by account."""
+    wanted = [types.InputMessageID(message_id) for message_id in ids]
+    if channel.channel_id < 0:
+        return GetOwnMessagesRequest(wanted)
+    return GetMessagesRequest(types.InputChannel(channel.channel_id, channel.access_hash), wanted)
 
 
 def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], target: str) -> None:
@@ -217,20 +262,21 @@ async def _read_ahead(
     is_incremental: bool,
 ) -> None:
     """Put pages into the queue while it has room; then None, or the error that ended the reading."""
-    asking: asyncio.Task[list[Any]] | None = None
+    asking: asyncio.Task[FoundMessages] | None = None
     try:
-        began, messages = time.monotonic(), await history.page(after)
-        while messages:
+        began, found = time.monotonic(), await history.page(after)
+        while found.messages:
             is_fast, began = time.monotonic() - began < _FAST_SECONDS, time.monotonic()
             asking = None
-            if not is_incremental or len(messages) >= _FULL_ENOUGH:
-                asking = asyncio.create_task(history.page(messages[-1].id), name="next page")
+            if not is_incremental or len(found.messages) >= _FULL_ENOUGH:
+                asking = asyncio.create_task(history.page(found.messages[-1].id), name="next page")
                 # Let the request for the next page leave first; it would wait until this page is converted otherwise.
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
-            items = items_of(messages, history.channel.channel_id, history.channel.username)
-            await ahead.put(MessagePage(messages, items, is_fast))
-            messages = [] if asking is None else await asking
+            await ahead.put(MessagePage(found.messages, await history.items(found), is_fast))
+            if asking is None:
+                break
+            found = await asking
         await ahead.put(None)
     except Exception as error:  # noqa: BLE001 - raised again by `read_pages`
         await ahead.put(error)

@@ -38,6 +38,20 @@ class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: int = 0
 
 
+class CommentMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the discussion group of a channel is read. `group` is 0 if the channel has none."""
+
+    group: int
+    id: int = 0
+
+
+class SampledMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last post that was sampled at an age."""
+
+    date: Moment
+    key: str = ""
+
+
 class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The watermark of a channel. `run` is set while a run is unfinished."""
 
@@ -47,6 +61,11 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revisited_at: Moment | None = None
     pts: int | None = None
     """The update counter of the channel, as far as the posts that were read account for it. Only for revisits."""
+    comments: CommentMark | None = None
+    sampled: dict[str, SampledMark] | None = None
+    """For each age in seconds: how far the engagement of posts was sampled."""
+    account: str | None = None
+    """For a basic group: the account that numbers its messages."""
     complete: bool = False
     """For a job of a single day: the day is over and all its posts have been read."""
     run: UnfinishedRun | None = None
@@ -58,6 +77,7 @@ class ReadingRules(Struct, frozen=True, kw_only=True):
     override: Override = "auto"
     max_age: timedelta = timedelta(hours=24)
     is_incremental: bool = True
+    engagement: str = "1h,1d,7d"
 
 
 class ReadingPlan(Struct, frozen=True, kw_only=True):
@@ -127,6 +147,11 @@ def _choose_mode(
     if last_checked_at is not None and now - last_checked_at > rules.max_age:
         return "historical", "stale_lpa"
     return "incremental", None
+
+
+def plan_comments(params: TelegramParams, now: datetime) -> ReadingPlan:
+    """Return where the comments of a channel are first read from: as its posts are."""
+    return _plan_first_run("historical", None, params, ReadingRules(), now)
 
 
 def _plan_first_run(

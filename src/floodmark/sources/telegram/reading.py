@@ -7,18 +7,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from floodmark.errors import SlowDown
+from floodmark.errors import Gone, SlowDown, TargetDenied
 from floodmark.model.batch import Batch, Item
 from floodmark.rules.streams import default_stream
 from floodmark.sources.collected_items import CollectedKey
 from floodmark.sources.port import Context
 
 from .channel_lookup import ChannelLookup
+from .comments import CommentReading
 from .history import ChannelHistory, MessagePage, read_pages
-from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark
+from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark, plan_comments
 from .revisits import revisit
+from .sampling import EngagementSampling, sightings
 from .services import TelegramServices
 from .sessions import Session
+from .targets import TelegramParams
+from .wanted_media import wanted_files
 
 # A day is complete once this much of the next one has passed: clocks differ, and albums take a moment.
 _DAY_IS_OVER_AFTER = timedelta(minutes=5)
@@ -36,9 +40,11 @@ class ChannelReading:
         context: Context,
         *,
         target: str,
-        tracks_changes: bool = False,
+        params: TelegramParams,
+        points: tuple[timedelta, ...],
     ) -> None:
         self._services, self._session, self._plan, self._context = services, session, plan, context
+        self._params, self._points = params, points
         self._target, self.mark = target, mark
         run = mark.run if plan.is_resumed else None
         self._run = run or UnfinishedRun(execution=context.execution_id, mode=plan.mode)
@@ -48,24 +54,33 @@ class ChannelReading:
         self._earlier = self._run.requests
         self._known_upto = mark.id
         self._is_begun = plan.is_resumed
-        self._tracks_changes, self._pts_before, self._messages = tracks_changes, mark.pts, 0
+        self._tracks_changes = params.revisit is not None
+        self._pts_before, self._messages = mark.pts, 0
         self.parsed = 0
         self._history: ChannelHistory | None = None
+        self._comments: CommentReading | None = None
+        self._comment_count = 0
+        # The discussion group that new posts name.
+        self._discussion: int | None = None
+        self._has_read_posts = False
 
     @property
     def result(self) -> dict[str, Any]:
         """Return the result of the execution."""
         newest = self.mark.date
+        comments = {"comments_count": self._comment_count} if self._params.comments else {}
         return {
             "mode": self._plan.mode,
             "parsed_count": self._run.parsed,
+            **comments,
             "max_message_date": None if newest is None else newest.isoformat().replace("+00:00", "Z"),
             "requests": self._requests,
         }
 
     @property
     def _requests(self) -> int:
-        return self._earlier + (self._history.requests if self._history is not None else 0)
+        readings = (self._history, self._comments)
+        return self._earlier + sum(reading.requests for reading in readings if reading is not None)
 
     async def batches(
         self, *, revisit_from: datetime | None, changes_from: datetime | None = None
@@ -90,6 +105,9 @@ class ChannelReading:
             if revisit_from is not None:
                 async for batch in self._revisit(history, revisit_from):
                     yield batch
+            self._has_read_posts = True
+            async for batch in self._read_further(history):
+                yield batch
         except Exception as error:
             if self._is_ahead:
                 yield self._batch((), is_over=False)
@@ -100,11 +118,15 @@ class ChannelReading:
     @property
     def _is_ahead(self) -> bool:
         """Whether the position of the run differs from that of the last batch."""
+        if self._has_read_posts:
+            return False
         run = self.mark.run
         stored = (self.mark.id, "new") if run is None else (run.at, run.phase)
         return self._is_begun and stored != (self._run.at, self._run.phase)
 
     def _describe_position(self) -> str:
+        if self._has_read_posts:
+            return ", continues after the posts"
         if self._run.phase == "revisit":
             return ", continues to look for edits"
         return f", continues at message {self._run.at + 1}" if self._is_begun and self._run.at else ""
@@ -112,7 +134,9 @@ class ChannelReading:
     async def _find(self) -> ChannelHistory:
         lookup = ChannelLookup(self._session, self._services.channels, target=self._target, pinned=self.mark.channel)
         channel = await lookup.find()
-        self._history = ChannelHistory(self._session, lookup, channel, target=self._target, services=self._services)
+        self._history = ChannelHistory(
+            self._session, lookup, channel, target=self._target, services=self._services, with_raw=self._params.raw
+        )
         self.mark = replace(self.mark, channel=channel.channel_id)
         return self._history
 
@@ -139,7 +163,7 @@ class ChannelReading:
                 is_last = page.is_last or is_past
                 self._advance(messages, is_past=is_past)
                 self._count(items)
-                yield self._batch(items, is_over=is_last and not will_go_on)
+                yield self._batch(items, messages, is_over=is_last and not will_go_on)
                 if is_last:
                     return
         if self.mark.id is None or self.mark.run is not None:
@@ -173,6 +197,9 @@ class ChannelReading:
         count = len(items) if is_all_new else sum(item.data["id"] > known for item in items)
         self.parsed += count
         self._run = replace(self._run, parsed=self._run.parsed + count)
+        if self._params.comments:
+            groups = (item.data["discussion"] for item in reversed(items) if "discussion" in item.data)
+            self._discussion = next(groups, self._discussion)
 
     def _cut_at_end(self, page: MessagePage) -> tuple[Sequence[Any], Sequence[Item], bool]:
         """Return the messages and items before the end of the plan, and whether there were later ones."""
@@ -211,18 +238,70 @@ class ChannelReading:
             self._run = replace(self._run, date=page.upto.occurred_at, key=page.upto.key)
             if is_done:
                 self.mark = replace(self.mark, revisited_at=began)
-            yield self._batch(page.items, is_over=is_done)
+            seen = sightings(page.items, self._services.clock.now())
+            await self._services.engagement.store(self.stream, seen, self._points)
+            yield self._batch(page.items, page.messages, is_over=is_done)
         if not is_done:
             self.mark = replace(self.mark, revisited_at=began)
             yield self._batch((), is_over=True)
 
+    async def _read_further(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        """Yield what the job wants beyond the posts, which are stored by now."""
+        if self._params.engagement is not None and self._params.day is None:
+            async for batch in self._sample(history):
+                yield batch
+        if self._params.comments and self._params.day is None:
+            async for batch in self._read_comments(history):
+                yield batch
+
+    async def _sample(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        sampling = EngagementSampling(self._services, history, self.stream, self._points)
+        async with aclosing(sampling.steps(self.mark.sampled or {})) as steps:
+            async for positions in steps:
+                self.mark = replace(self.mark, sampled=dict(positions))
+                yield self._batch((), is_over=True)
+
+    async def _read_comments(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        """Yield new comments, when the posts are stored. A group that cannot be read does not fail the run."""
+        mark = self.mark.comments
+        if mark is not None and self._discussion not in (None, mark.group):
+            # The channel has another group now, or has got its first one.
+            mark = None
+        self._comments = CommentReading(
+            self._session,
+            self._services,
+            history.channel,
+            mark=mark,
+            plan=plan_comments(self._params, self._services.clock.now()),
+            with_raw=self._params.raw,
+        )
+        try:
+            async with aclosing(self._comments.pages()) as pages:
+                async for page in pages:
+                    self.mark = replace(self.mark, comments=page.mark)
+                    self._comment_count += len(page.items)
+                    batch = self._batch(page.items, page.messages, is_over=True)
+                    yield replace(batch, stream=self._stream_of(page.mark.group), is_aside=True)
+        except (Gone, TargetDenied) as error:
+            account = self._session.account.name
+            self._context.note(f"comments were not read: {error}. Join the discussion group with account {account}")
+            if mark is None and self.mark.comments is not None:
+                # Not the group of before: the next run looks for it again.
+                self.mark = replace(self.mark, comments=None)
+                yield self._batch((), is_over=True)
+        if self.mark.comments is not None and self.mark.comments.group == 0:
+            self._context.note("there are no comments: the channel has no discussion group")
+
     @property
     def stream(self) -> str:
         """Return the stream of the posts, which does not depend on the name of the channel."""
-        tenant = self._context.tenant_id or self._session.account.tenant_id
-        return default_stream("telegram", str(self.mark.channel), tenant)
+        return self._stream_of(self.mark.channel)
 
-    def _batch(self, items: Sequence[Item], *, is_over: bool) -> Batch:
+    def _stream_of(self, channel: int | None) -> str:
+        tenant = self._context.tenant_id or self._session.account.tenant_id
+        return default_stream("telegram", str(channel), tenant)
+
+    def _batch(self, items: Sequence[Item], messages: Sequence[Any] = (), *, is_over: bool) -> Batch:
         until = self._plan.until
         if is_over and until is not None and not self.mark.complete:
             self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
@@ -237,5 +316,6 @@ class ChannelReading:
             stream=self.stream,
             tenant_id=account.tenant_id,
             user_id=account.user_id,
+            files=wanted_files(messages, items, self._params.media_rules),
             is_backfill=self._run.mode == "historical",
         )

@@ -2,19 +2,19 @@
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from floodmark.model.batch import Item
 from floodmark.sources.collected_items import CollectedItems, CollectedKey
 
 from .history import PAGE, ChannelHistory
-from .posts import items_of
 
 
 class RevisitedPage(NamedTuple):
-    """Posts as they are now, up to the stored post `upto`."""
+    """Posts as they are now, up to the stored post `upto`, and their messages."""
 
     items: Sequence[Item]
+    messages: Sequence[Any]
     upto: CollectedKey
     is_last: bool
 
@@ -35,14 +35,14 @@ async def revisit(
         wanted = [number for number in by_id if upto is None or number <= upto]
         if not wanted:
             return
-        channel = history.channel
-        found = items_of(await history.messages(wanted), channel.channel_id, channel.username)
+        answer = await history.messages(wanted)
+        found = await history.items(answer)
         seen = {item.key for item in found}
         gone = [by_id[number] for number in wanted if by_id[number].key not in seen]
         items = [*found, *await _tombstones(collected, stream, gone)]
         items.sort(key=lambda item: (item.occurred_at, item.key))
         after, is_last = stored[-1], len(stored) < PAGE
-        yield RevisitedPage(items, after, is_last)
+        yield RevisitedPage(items, answer.messages, after, is_last)
         if is_last:
             return
 

@@ -1,6 +1,6 @@
 """The services and tables that the Telegram source uses."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from floodmark.coordination.partition import Partition
 from floodmark.extensions.services import Services
@@ -9,19 +9,23 @@ from floodmark.observability.events import Events
 from floodmark.outbound.caller import Caller
 from floodmark.security.vault import Vault
 from floodmark.sources.collected_items import CollectedItems
+from floodmark.store.database import Database
 from floodmark.store.hints import Hints
 
 from .accounts import Accounts
 from .channels import Channels
+from .engagement import Engagement
 from .updates import PushedUpdates
 
 
 class TelegramServices(Struct, frozen=True, kw_only=True):
     """The services and tables that the Telegram source uses."""
 
+    database: Database
     accounts: Accounts
     channels: Channels
     collected: CollectedItems
+    engagement: Engagement
     calls: Caller
     clock: Clock
     events: Events
@@ -29,6 +33,8 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     holder: str
     """The name of this process, which holds the leases of its sessions."""
     partition: Partition
+    topics: dict[tuple[int, int], str] = field(default_factory=dict)
+    """The titles of topics by channel and topic, as far as this process knows them."""
 
     @classmethod
     def of(cls, services: Services) -> "TelegramServices":
@@ -36,9 +42,11 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
         database, clock, events = services.database, services.clock, services.events
         channels = Channels(database, clock)
         return cls(
+            database=database,
             accounts=Accounts(database, clock, Vault.of(services.settings), events),
             channels=channels,
             collected=CollectedItems(database),
+            engagement=Engagement(database),
             calls=services.caller,
             clock=clock,
             events=events,

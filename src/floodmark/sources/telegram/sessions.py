@@ -9,7 +9,7 @@ process asks for them, because Telegram pushes updates only to connected account
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from floodmark.errors import AccountLost, FloodmarkError, NotFound, Permanent, SlowDown, Transient
+from floodmark.model.accounts import AccountRow
 from floodmark.observability.events import BreakersInUse
 from floodmark.outbound.caller import CallKey
 from floodmark.process.tasks import end_tasks
@@ -33,6 +34,8 @@ _CLOSING_SECONDS = 5.0
 # A session that receives updates reconnects by itself, but not more often than this.
 _RECONNECT_SECONDS = 1.0
 _CONNECT = "connect"
+# Behind the scope of an account: downloads have limits and a circuit breaker of their own.
+MEDIA = ":media"
 HISTORY = "messages.getHistory"
 
 _log = structlog.get_logger()
@@ -78,6 +81,29 @@ class Session:
 
         return await self._make_call(method, target if channel_id is None else str(channel_id), send)
 
+    async def call_media(self, method: str, request: Any, *, channel_id: int, dc_id: int | None = None) -> Any:
+        """Return the answer to a request of a download, to the data centre of the file.
+
+        It has its own rate limits and circuit breaker.
+        """
+        account = f"{self.account.name}{MEDIA}"
+
+        async def send() -> Any:
+            await self._connect()
+            return await self._wait_for(self._ask_centre(request, dc_id), method, str(channel_id), account=account)
+
+        return await self._make_call(method, str(channel_id), send, scope=scope_of(account))
+
+    async def _ask_centre(self, request: Any, dc_id: int | None) -> Any:
+        client = self._client
+        if dc_id in (None, client.session.dc_id):
+            return await client(request)
+        sender = await client._borrow_exported_sender(dc_id)
+        try:
+            return await client._call(sender, request)
+        finally:
+            await client._return_exported_sender(sender)
+
     def listen(self) -> None:
         """Receive updates from the next call on."""
         self.is_listening = True
@@ -98,8 +124,8 @@ class Session:
         await self._disconnect()
         _cancel(tuple(self._answers))
 
-    async def _make_call(self, method: str, target: str, send: Any) -> Any:
-        key = CallKey(scope=scope_of(self.account.name), method=method, target=target)
+    async def _make_call(self, method: str, target: str, send: Any, *, scope: str | None = None) -> Any:
+        key = CallKey(scope=scope or scope_of(self.account.name), method=method, target=target)
         try:
             return await self._services.calls.call(key, send)
         except AccountLost as lost:
@@ -139,7 +165,7 @@ class Session:
                 timedelta(seconds=1), None, f"the session lease of account {self.account.name} could not be renewed"
             )
 
-    async def _wait_for(self, request: Awaitable[Any], method: str, target: str) -> Any:
+    async def _wait_for(self, request: Awaitable[Any], method: str, target: str, *, account: str | None = None) -> Any:
         from .faults import translate  # noqa: PLC0415 - Telethon takes a while to import
 
         answer = asyncio.ensure_future(request)
@@ -153,8 +179,11 @@ class Session:
             # Telethon cancels pending requests when it disconnects; this task itself was not cancelled.
             raise Transient(f"{method}: the connection was closed before the answer came") from None
         except Exception as error:
-            name, now = self.account.name, self._services.clock.now()
-            raise translate(error, account=name, method=method, target=target, now=now) from error
+            name, now = account or self.account.name, self._services.clock.now()
+            translated = translate(error, account=name, method=method, target=target, now=now)
+            if isinstance(translated, AccountLost):
+                translated = AccountLost(self.account.name, translated.reason, hint=relogin_hint(self.account.name))
+            raise translated from error
         finally:
             self._answers.discard(answer)
 
@@ -201,12 +230,21 @@ class _AccountUse:
     def __init__(self) -> None:
         self.session: Session | None = None
         self.runs = 0
+        self.downloads = 0
+        self.is_unread = asyncio.Event()
+        self.is_unread.set()
         self.lock = asyncio.Lock()
         self.line = WaitingLine()
         self.timer: asyncio.TimerHandle | None = None
         self.is_checked = False
+        self.asked_at, self.is_requested = 0.0, False
         self.leave_at = 0.0
         """From then on the session is closed when it is idle, if another worker is preferred for it."""
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether anything uses the session."""
+        return bool(self.runs or self.downloads)
 
     def cancel_timer(self) -> None:
         """Keep the idle session open."""
@@ -236,12 +274,20 @@ class Sessions:
         )
 
     @asynccontextmanager
-    async def borrow(self, name: str) -> AsyncIterator[Session]:
-        """Yield the session of an account for one run. `SlowDown` if the account is busy, here or elsewhere."""
+    async def borrow(self, name: str, *, is_download: bool = False) -> AsyncIterator[Session]:
+        """Yield the session of an account for one run. `SlowDown` if the account is busy, here or elsewhere.
+
+        A download takes no place from the runs, and takes the session away from no other process.
+        """
         use = self._uses.setdefault(name, _AccountUse())
+        if is_download:
+            async with self._borrow_for_download(name, use) as session:
+                yield session
+            return
         if use.runs >= self._max_runs:
             raise self._wait(use, f"account {name} is busy: {use.runs} channels are being read on it")
         use.runs += 1
+        use.is_unread.clear()
         use.cancel_timer()
         began = time.monotonic()
         try:
@@ -251,8 +297,41 @@ class Sessions:
             yield session
         finally:
             use.runs -= 1
+            if not use.runs:
+                use.is_unread.set()
             use.line.record_run(time.monotonic() - began)
             await self._leave(name, use)
+
+    @asynccontextmanager
+    async def _borrow_for_download(self, name: str, use: _AccountUse) -> AsyncIterator[Session]:
+        use.downloads += 1
+        use.cancel_timer()
+        try:
+            yield await self._session(name, use, may_ask=False)
+        finally:
+            use.downloads -= 1
+            await self._leave(name, use)
+
+    def may_download(self, row: AccountRow) -> bool:
+        """Return whether this process downloads files with an account: it has, or should have, the session open."""
+        use = self._uses.get(row.name)
+        if use is not None and use.session is not None:
+            return not use.session.is_lost
+        return row.holder in (None, self._services.holder) and self._is_mine(row.name)
+
+    async def wait_for_runs(self, name: str, seconds: float) -> None:
+        """Wait until no run uses the session of an account, but not longer than this."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._uses[name].is_unread.wait()
+
+    async def is_requested(self, name: str) -> bool:
+        """Return whether another process asks for the session of an account. The result may be a second old."""
+        use, now = self._uses[name], time.monotonic()
+        if now >= use.asked_at + _RECONNECT_SECONDS:
+            use.asked_at = now
+            use.is_requested = await self._services.accounts.is_requested(name, holder=self._services.holder)
+        return use.is_requested
 
     async def close(self) -> None:
         """Close all sessions and release their leases."""
@@ -270,25 +349,25 @@ class Sessions:
         for name, use in self._uses.items():
             if use.session is not None and not self._is_mine(name):
                 use.leave_at = 0.0
-                if not use.runs and not use.is_checked:
+                if not use.is_used and not use.is_checked:
                     use.cancel_timer()
                     self._check_soon(name, use)
 
     def _is_overdue(self, name: str, use: _AccountUse) -> bool:
         return time.monotonic() >= use.leave_at and not self._is_mine(name)
 
-    async def _session(self, name: str, use: _AccountUse) -> Session:
+    async def _session(self, name: str, use: _AccountUse, *, may_ask: bool = True) -> Session:
         async with use.lock:
             if use.session is not None and use.session.is_lost:
                 await self._end(name, use)
             if use.session is None:
-                use.session = await self._open(name, use)
+                use.session = await self._open(name, use, may_ask=may_ask)
                 use.session.on_disconnect = partial(self._start_timer, name, use, _RECONNECT_SECONDS)
                 # Opened here because the preferred worker was busy, it would otherwise stay as long as it is used.
                 use.leave_at = time.monotonic() + self._linger.total_seconds()
             return use.session
 
-    async def _open(self, name: str, use: _AccountUse) -> Session:
+    async def _open(self, name: str, use: _AccountUse, *, may_ask: bool) -> Session:
         await self._require_no_wait(name)
         leased_at, holder = time.monotonic(), self._services.holder
         if not await self._services.accounts.lease(name, holder=holder, ttl=self._ttl):
@@ -296,7 +375,8 @@ class Sessions:
                 other = (await self._services.accounts.show(name)).holder
             except NotFound as error:
                 raise _no_such(name, error) from error
-            await self._services.accounts.request_session(name, holder=holder)
+            if may_ask:
+                await self._services.accounts.request_session(name, holder=holder)
             raise self._wait(use, f"the session of account {name} is open in {other or 'another process'}")
         session = None
         try:
@@ -336,7 +416,7 @@ class Sessions:
         return SlowDown(after, None, reason)
 
     async def _leave(self, name: str, use: _AccountUse) -> None:
-        if use.runs or use.session is None:
+        if use.is_used or use.session is None:
             return
         if use.session.is_lost or self._is_overdue(name, use) or not self._linger:
             await self._close(name, use)
@@ -345,7 +425,7 @@ class Sessions:
 
     def _start_timer(self, name: str, use: _AccountUse, seconds: float) -> None:
         """Check the session after this time, if it is idle then. A check that is running starts the next timer."""
-        if not use.runs and not use.is_checked:
+        if not use.is_used and not use.is_checked:
             use.cancel_timer()
             use.timer = asyncio.get_running_loop().call_later(seconds, self._check_soon, name, use)
 
@@ -380,7 +460,7 @@ class Sessions:
 
     async def _close(self, name: str, use: _AccountUse, *, even_if_used: bool = False) -> None:
         async with use.lock:
-            if use.session is not None and (even_if_used or not use.runs):
+            if use.session is not None and (even_if_used or not use.is_used):
                 await self._end(name, use)
 
     async def _end(self, name: str, use: _AccountUse) -> None:

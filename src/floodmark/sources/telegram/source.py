@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from msgspec.structs import replace
 
+from floodmark.coordination.service import Service
+from floodmark.coordination.signals.port import Bell
 from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, SlowDown
 from floodmark.extensions.services import Services
 from floodmark.model.accounts import AccountRow
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.durations import parse_times
 from floodmark.model.execution import Lease
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BreakersInUse, ModeChosen, RunEnded
@@ -23,17 +26,27 @@ from floodmark.sources.port import Context, Target
 
 from .account_choice import choose_account
 from .accounts import NO_ACCOUNT
+from .downloads import LazyFetcher
 from .hints import HOW_TO_ADD, relogin_hint
 from .placement import Placement
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
-from .targets import NAMES, complete_job, default_schedule, normalise_target, parse_params
+from .targets import (
+    NAMES,
+    complete_job,
+    default_schedule,
+    is_basic_group,
+    normalise_target,
+    parse_params,
+    require_account,
+)
 
 if TYPE_CHECKING:
     from .reading import ChannelReading
 
 _log = structlog.get_logger()
+_LOOK_FOR_MEDIA = timedelta(seconds=5)
 # The number of accounts that a message names.
 _NAMED = 5
 
@@ -50,7 +63,9 @@ class TelegramSource:
             override=settings.parser_mode_override,
             max_age=timedelta(hours=settings.lpa_max_age_hours),
             is_incremental=settings.feature_incremental_parsing_enabled,
+            engagement=settings.telegram_engagement,
         )
+        self._media_bell = Bell()
         self._services: TelegramServices | None = None
         self._sessions: Sessions | None = None
         if services is not None:
@@ -87,6 +102,14 @@ class TelegramSource:
             await self._sessions.close()
             await self._services.updates.close()
 
+    def services(self) -> Sequence[Service]:
+        """Return the download of files, if there is a folder for them."""
+        folder = self._settings.artifacts_dir
+        if folder is None or self._services is None or self._sessions is None:
+            return ()
+        media = LazyFetcher(self._services, self._sessions, folder, per_minute=self._settings.telegram_media_per_minute)
+        return (Service("telegram media", media.step, _LOOK_FOR_MEDIA, self._media_bell),)
+
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be a channel and `params` are valid."""
         normalise_target(target)
@@ -113,7 +136,15 @@ class TelegramSource:
         collection = _Collection(
             self._services, self._sessions, self._rules, target=target, since=since, context=context
         )
-        return collection.batches()
+        return self._ring_after(collection)
+
+    async def _ring_after(self, collection: "_Collection") -> AsyncGenerator[Batch, None]:
+        """Yield the batches of a run; files that it has found are downloaded soon."""
+        async with aclosing(collection.batches()) as batches:
+            async for batch in batches:
+                yield batch
+                if batch.files:
+                    self._media_bell.ring()
 
 
 class _Collection:
@@ -134,6 +165,7 @@ class _Collection:
         self._mark = parse_mark(since)
         try:
             self._name, self._params = normalise_target(target.name), parse_params(target.params)
+            require_account(self._name, target.account)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
         self._began = time.monotonic()
@@ -194,6 +226,8 @@ class _Collection:
         from .reading import ChannelReading  # noqa: PLC0415 - Telethon takes a while to import
 
         mark = self._mark
+        if is_basic_group(self._name):
+            mark = replace(mark, account=_require_same_account(mark.account, session.account.name))
         if self._params.revisit is not None and mark.id is None and mark.run is None:
             # Posts that are read for the first time are in their current state.
             mark = replace(mark, revisited_at=self._services.clock.now())
@@ -204,7 +238,8 @@ class _Collection:
             mark,
             self._context,
             target=self._name,
-            tracks_changes=self._params.revisit is not None,
+            params=self._params,
+            points=self._params.engagement or parse_times(self._rules.engagement),
         )
 
     async def _choose_account(self) -> AccountRow:
@@ -253,6 +288,16 @@ class _Collection:
                 parsed=0 if reading is None else reading.parsed,
             )
         )
+
+
+def _require_same_account(before: str | None, account: str) -> str:
+    """Refuse to continue a basic group with another account, for which its messages have other numbers."""
+    if before not in (None, account):
+        raise Permanent(
+            f"this basic group was collected with account {before}, which numbers its messages differently",
+            hint=f"Set the account of the job to {before} again; or add the group as a new job with its own --stream",
+        )
+    return account
 
 
 async def explain_missing_account(services: TelegramServices) -> str | None:

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
 from floodmark.store.schema import metadata
-from floodmark.store.types import UtcTime, now_text
+from floodmark.store.types import Json, UtcTime, now_text
 
 # `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
 accounts = Table(
@@ -38,6 +38,54 @@ telegram_channels = Table(
     Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
     PrimaryKeyConstraint("account", "channel_id"),
     Index("ix_telegram_channels_username", "username"),
+)
+
+# Views, forwards and reactions of posts at certain ages. `point` is the age in seconds for which a sample counts; 0 is
+# the newest change that was seen.
+telegram_engagement = Table(
+    "telegram_engagement",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("point", Integer, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+    Column("views", BigInteger),
+    Column("forwards", BigInteger),
+    Column("replies", BigInteger),
+    Column("reactions", Json),
+    PrimaryKeyConstraint("stream", "key", "point"),
+)
+
+# Files of posts: those to be downloaded, and those that are stored under the hash of their content. The process
+# `holder` downloads a file until `lease_until`. `key` and `message_id` are those of the post that named the file last.
+media = Table(
+    "media",
+    metadata,
+    Column("media_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("channel_id", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("size", BigInteger),
+    Column("media_type", Text),
+    Column("filename", Text),
+    Column("state", Text, nullable=False, server_default="wanted"),
+    Column("sha256", Text),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("try_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("error", Text),
+    Column("holder", Text),
+    Column("lease_until", UtcTime),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("stored_at", UtcTime),
+    CheckConstraint("state IN ('wanted', 'stored', 'skipped', 'failed', 'gone', 'pruned')", name="state"),
+    Index("ix_media_stream", "stream", "media_id"),
+    Index("ix_media_state", "state", "media_id"),
+    # Files that are due; files that can be deleted; files that need a content.
+    Index("ix_media_state_try_at", "state", "try_at", "media_id"),
+    Index("ix_media_state_sha256", "state", "sha256"),
+    Index("ix_media_sha256", "sha256", "state"),
 )
 
 # Logins that wait for their code or password, for some minutes. `login_id` is a digest, `secrets` is encrypted.

@@ -1,4 +1,7 @@
-"""The canonical form of a channel, `@name` in lower case or its plain id, and the params of its job."""
+"""The canonical form of a channel, `@name` in lower case or its plain id, and the params of its job.
+
+A basic group has its id with a minus: the ids of groups and channels are different sequences.
+"""
 
 import re
 from collections.abc import Mapping
@@ -9,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput
-from floodmark.model.durations import parse_every
+from floodmark.model.durations import parse_every, parse_times
 from floodmark.model.job import ScheduleType, When
+from floodmark.model.sizes import parse_size
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import default_stream
 from floodmark.triggers.parsing import when_of
@@ -26,12 +30,25 @@ _LINK = re.compile(
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 # Other tools write the id of a channel with -100 in front.
 _MARKED = re.compile(r"-100([0-9]{1,18})", re.ASCII)
+# Basic groups have a minus alone.
+_GROUP = re.compile(r"-([1-9][0-9]{4,17})", re.ASCII)
 # Paths of t.me that are no names.
 _RESERVED = {"joinchat", "addstickers", "addemoji", "addtheme", "addlist", "setlanguage", "share", "proxy", "socks"}
 _RESERVED |= {"login", "confirmphone", "invoice", "boost", "giftcode", "contact", "bg", "iv", "m"}
 _FORMS = "name it as @name, https://t.me/name, or by its number: 1234567890"
 
 DEFAULT_HISTORY = 1000
+MOST_POINTS, SHORTEST_POINT, LONGEST_POINT = 20, timedelta(minutes=1), timedelta(days=366)
+
+
+MEDIA_KINDS = ("photo", "video", "audio", "document", "animation", "sticker")
+
+
+class MediaRules(Struct, frozen=True, kw_only=True):
+    """Which files of posts are downloaded: their kinds, and their largest size in bytes."""
+
+    kinds: frozenset[str]
+    max_size: int | None = None
 
 
 class TelegramParams(Struct, frozen=True, kw_only=True):
@@ -46,6 +63,21 @@ class TelegramParams(Struct, frozen=True, kw_only=True):
     revisit_every: timedelta | None = None
     day: date | None = None
     """Only the posts of this UTC day are read."""
+    raw: bool = False
+    """Posts contain the whole message as Telegram sent it."""
+    media: frozenset[str] | None = None
+    """The kinds of files that are downloaded."""
+    max_size: int | None = None
+    """The largest file that is downloaded, in bytes."""
+    engagement: tuple[timedelta, ...] | None = None
+    """The ages at which views, forwards and reactions are sampled; empty: those of the settings."""
+    comments: bool = False
+    """The comments in the discussion group are collected too."""
+
+    @property
+    def media_rules(self) -> MediaRules | None:
+        """Return which files are downloaded; None for no files."""
+        return None if self.media is None else MediaRules(kinds=self.media, max_size=self.max_size)
 
 
 NAMES = frozenset(TelegramParams.__struct_fields__)
@@ -61,6 +93,8 @@ def normalise_target(text: str) -> str:
         return _parse_number(marked[1], given)
     if _NUMBER.fullmatch(given):
         return _parse_number(given, given)
+    if _GROUP.fullmatch(given):
+        return given
     if given.startswith(("+", "tg:")):
         raise _invalid(given, "is not a channel, but a person, an invitation or an action")
     return _parse_name(given.removeprefix("@"), given)
@@ -71,7 +105,7 @@ def fit_of(text: str) -> float:
     given = text.strip()
     if given.startswith(("@", "tg:")) or _LINK.fullmatch(given):
         return 1.0
-    return 0.9 if _MARKED.fullmatch(given) else 0.2 if _NUMBER.fullmatch(given) else 0.0
+    return 0.9 if _MARKED.fullmatch(given) or _GROUP.fullmatch(given) else 0.2 if _NUMBER.fullmatch(given) else 0.0
 
 
 def default_schedule(settings: "Settings") -> When:
@@ -86,6 +120,7 @@ def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
     Tenants do not share a watermark: each one collects the channel for itself.
     """
     target = normalise_target(spec.target)
+    require_account(target, spec.account)
     params, when = parse_params(spec.params), spec.when
     # A single day is read once, on request.
     if when.schedule_type is ScheduleType.EVENT and params.day is None:
@@ -94,6 +129,20 @@ def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
     if stream is None and spec.tenant_id is not None:
         stream = default_stream(spec.source, target, spec.tenant_id)
     return replace(spec, target=target, when=when, stream=stream)
+
+
+def require_account(target: str, account: str | None) -> None:
+    """Refuse a basic group without an account: each account numbers the messages of basic groups by itself."""
+    if is_basic_group(target) and account is None:
+        raise InvalidInput(
+            f"the basic group {target} needs an account: its messages have other numbers for each account",
+            hint="name a member: --account NAME",
+        )
+
+
+def is_basic_group(target: str) -> bool:
+    """Return whether a target in canonical form is a basic group."""
+    return target.startswith("-")
 
 
 def parse_params(params: Mapping[str, Any]) -> TelegramParams:
@@ -108,6 +157,11 @@ def parse_params(params: Mapping[str, Any]) -> TelegramParams:
         revisit=_parse_duration(params, "revisit"),
         revisit_every=_parse_duration(params, "revisit_every"),
         day=None if params.get("day") is None else _parse_day(params["day"]),
+        raw=_parse_flag(params, "raw"),
+        comments=_parse_flag(params, "comments"),
+        media=_parse_media(params.get("media")),
+        max_size=_parse_max_size(params),
+        engagement=_parse_engagement(params.get("engagement")),
     )
 
 
@@ -179,6 +233,60 @@ def _parse_duration(params: Mapping[str, Any], name: str) -> timedelta | None:
         return parse_every(str(value))
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+
+
+def _parse_media(value: Any) -> frozenset[str] | None:
+    if value is None:
+        return None
+    given = value if isinstance(value, list) else str(value).split(",")
+    kinds = {str(kind).strip().lower() for kind in given} - {""}
+    if "all" in kinds:
+        return frozenset(MEDIA_KINDS)
+    unknown = sorted(kinds.difference(MEDIA_KINDS))
+    if unknown or not kinds:
+        raise InvalidInput(
+            f"media: {unknown[0][:40]!r} is not a kind of file" if unknown else "media: no kind of file is named",
+            hint=f"some of {', '.join(MEDIA_KINDS)}; or all",
+        )
+    return frozenset(kinds)
+
+
+def _parse_max_size(params: Mapping[str, Any]) -> int | None:
+    value = params.get("max_size")
+    if value is None:
+        return None
+    if params.get("media") is None:
+        raise InvalidInput("max_size is only for files, but no media are wanted", hint="add --media photo,document")
+    try:
+        return parse_size(str(value))
+    except InvalidInput as error:
+        raise InvalidInput(f"max_size: {error}", hint=error.hint) from None
+
+
+def _parse_engagement(value: Any) -> tuple[timedelta, ...] | None:
+    words = str(value).strip().lower()
+    if value is None or words == "off":
+        return None
+    if words == "default":
+        return ()
+    hint = "for example --engagement 1h,1d,7d; or default, or off"
+    try:
+        points = parse_times(words)
+    except InvalidInput as error:
+        raise InvalidInput(f"engagement: {error}", hint=hint) from None
+    if len(points) > MOST_POINTS or not SHORTEST_POINT <= points[0] <= points[-1] <= LONGEST_POINT:
+        raise InvalidInput(f"engagement: at most {MOST_POINTS} times from 1 minute to 1 year", hint=hint)
+    return points
+
+
+def _parse_flag(params: Mapping[str, Any], name: str) -> bool:
+    """Return a param that is yes or no; `floodmark edit --param` passes it as text."""
+    value = params.get(name, False)
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    found = value if isinstance(value, bool) else known.get(str(value).lower())
+    if found is None:
+        raise InvalidInput(f"{name} {str(value)[:40]!r} is neither true nor false", hint=f"--param {name}=true")
+    return found
 
 
 def _parse_day(value: Any) -> date:

@@ -1,8 +1,8 @@
 """Writes items, watermark and events in one statement on PostgreSQL, and numbers events for readers.
 
-Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`; for jobs with a budget
-`activity` and `jobs.next_run`. The row of the watermark
-is locked first, so that two calls for one stream run one after the other, and their events have the same order.
+Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`, `media`; for jobs with a
+budget `activity` and `jobs.next_run`. The row of the watermark is locked first, so that two calls for one stream run
+one after the other, and their events have the same order.
 """
 
 from collections.abc import Sequence
@@ -120,6 +120,21 @@ SELECT $1, n.url, n.keys::jsonb FROM unnest($2::text[], $3::text[]) AS n(url, ke
 ON CONFLICT (stream, url) DO UPDATE SET keys = excluded.keys
 """
 
+# A file that is posted again keeps its state; if it is still wanted, its newest post is the one to get it from.
+_FILES = """
+INSERT INTO media AS m (stream, media_id, kind, key, channel_id, message_id, size, media_type, filename, state, error)
+SELECT DISTINCT ON (n.media_id) $1, n.media_id, n.kind, n.key, n.channel_id, n.message_id, n.size, n.media_type,
+       n.filename, CASE WHEN n.skipped IS NULL THEN 'wanted' ELSE 'skipped' END, n.skipped
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
+              $10::text[])
+    AS n(media_id, kind, key, channel_id, message_id, size, media_type, filename, skipped)
+ ORDER BY n.media_id, n.message_id DESC
+ON CONFLICT (media_id) DO UPDATE
+   SET stream = excluded.stream, key = excluded.key, channel_id = excluded.channel_id,
+       message_id = excluded.message_id
+ WHERE m.state = 'wanted' AND (m.channel_id, m.message_id) <> (excluded.channel_id, excluded.message_id)
+"""
+
 # Held to the end of the transaction, so that even two leaders relay one after the other and in order.
 _ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
@@ -163,7 +178,7 @@ class PostgresKeeping:
             lease.job.user_id or batch.user_id,
             lease.execution_id,
             lease.job.stream,
-            batch.stream,
+            None if batch.is_aside else batch.stream,
             lease.traceparent,
             lease.scheduled_for,
         )
@@ -186,6 +201,9 @@ class PostgresKeeping:
                 if batch.matches:
                     found = {page.url: encode_json(list(page.keys)) for page in batch.matches}
                     await connection.execute(_MATCHES, lease.job.stream, list(found), list(found.values()))
+                if batch.files:
+                    stream = batch.stream or lease.job.stream
+                    await connection.execute(_FILES, stream, *zip(*map(astuple, batch.files), strict=True))
                 return kept
 
         async def work_and_learn(connection: Connection) -> Kept:
@@ -200,7 +218,7 @@ class PostgresKeeping:
             failpoint("keep.written")
             return replace(kept, poll=result)
 
-        is_more = batch.pages or batch.blobs or batch.matches or batch.poll is not None
+        is_more = any((batch.pages, batch.blobs, batch.matches, batch.files)) or batch.poll is not None
         return await self._database.hot("keep", work_with_more if is_more else work)
 
     async def relay(self, publish: Publish, *, limit: int) -> int:

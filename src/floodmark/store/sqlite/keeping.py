@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import astuple
+
 from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept, PollResult, SitePage
 from floodmark.model.clock import Clock
@@ -93,6 +95,17 @@ INSERT INTO page_matches (stream, url, keys) VALUES (?, ?, CAST(? AS TEXT))
 ON CONFLICT (stream, url) DO UPDATE SET keys = excluded.keys
 """
 
+# A file that is posted again keeps its state; if it is still wanted, its newest post is the one to get it from.
+_FILES = """
+INSERT INTO media (stream, try_at, created_at, media_id, kind, key, channel_id, message_id, size, media_type, filename,
+                   state, error)
+VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, CASE WHEN ?11 IS NULL THEN 'wanted' ELSE 'skipped' END, ?11)
+ON CONFLICT (media_id) DO UPDATE
+   SET stream = excluded.stream, key = excluded.key, channel_id = excluded.channel_id,
+       message_id = excluded.message_id
+ WHERE media.state = 'wanted' AND (media.channel_id, media.message_id) <> (excluded.channel_id, excluded.message_id)
+"""
+
 _PAGE_ROW = f"(?1, {', '.join('?' * 11)})"
 
 # Rows per statement: a few pages of posts. SQLite takes no more than 32,766 values.
@@ -131,7 +144,8 @@ class SqliteKeeping:
                 return self._keep_poll(connection, lease, batch)
             stream, now = batch.stream or lease.job.stream, to_text(self._clock.now())
             failpoint("keep.begun")
-            place = (value, high_water, now, batch.stream, lease.job.stream, lease.fence)
+            items_stream = None if batch.is_aside else batch.stream
+            place = (value, high_water, now, items_stream, lease.job.stream, lease.fence)
             moved = connection.execute(_MOVE, place).fetchall()
             if not moved:
                 raise _fenced(lease)
@@ -157,6 +171,8 @@ class SqliteKeeping:
             if batch.matches:
                 found = [(lease.job.stream, page.url, encode_json(list(page.keys))) for page in batch.matches]
                 connection.executemany(_MATCHES, found)
+            if batch.files:
+                connection.executemany(_FILES, [(stream, now, *astuple(file)) for file in batch.files])
             result = None
             if batch.poll is not None:
                 result = self._learn(connection, lease, batch, [item.key for item in new], len(changed))

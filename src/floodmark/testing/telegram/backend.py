@@ -20,11 +20,11 @@ from . import media
 from .history import History
 from .makers import Kind, maker
 from .raw import Raw
-from .sessions import Key, number, secret_for
+from .sessions import DC, Key, number, secret_for
 
 # The number of updates that a channel keeps for clients that were away; others get `ChannelDifferenceTooLong`.
 _UPDATES_KEPT = 1_000
-_FIRST_CHANNEL, _FIRST_USER = 1_500_000_001, 700_000_001
+_FIRST_CHANNEL, _FIRST_USER, _FIRST_PERSON, _FIRST_GROUP = 1_500_000_001, 700_000_001, 800_000_001, 400_000_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,17 @@ class TelegramBackend:
         self.seed, self.skew = seed, skew
         self.lock = threading.RLock()
         self.accounts: dict[str, Account] = {}
+        # Users that write in groups.
+        self.people: dict[int, Any] = {}
         self.channels: dict[int, Channel] = {}
         self.keys: dict[int, Key] = {}
         # Keys whose code was right but whose password is still missing.
         self.half_signed_in: dict[int, str] = {}
+        # Contents of uploaded files, and the period in which references of files are valid.
+        self.files: dict[int, bytes] = {}
+        self.period = 0
+        # Authorizations that were exported to another data centre.
+        self.exported: dict[bytes, str] = {}
         self.listeners: list[Callable[[Channel, Any], None]] = []
 
     def now(self) -> float:
@@ -99,6 +106,44 @@ class TelegramBackend:
             self.channels[channel_id] = made
             return made
 
+    def basic_group(self, title: str, *, members: Iterable[str] | None = None) -> "Channel":
+        """Add a basic group, which has no username. Its number is negative, as collectors name it."""
+        with self.lock:
+            made = Channel(self, -(_FIRST_GROUP + len(self.channels)), None, title)
+            made.is_group, made.members = True, None if members is None else set(members)
+            self.channels[made.channel_id] = made
+            return made
+
+    def upload(
+        self,
+        content: bytes,
+        *,
+        name: str = "report.pdf",
+        mime: str = "application/pdf",
+        has_thumb: bool = False,
+        dc: int = DC,
+    ) -> Any:
+        """Add a file and return it as media of a message. The same content uploaded again is another file."""
+        with self.lock:
+            media_id = number(self.seed, "upload", len(self.files))
+            self.files[media_id] = content
+            return media.uploaded(media_id, len(content), name=name, mime=mime, has_thumb=has_thumb, dc=dc)
+
+    def expire_references(self) -> None:
+        """Make the references of all files invalid; messages that are read from now on have new ones."""
+        with self.lock:
+            self.period += 1
+
+    def person(self, first_name: str, last_name: str | None = None, *, username: str | None = None) -> Any:
+        """Add a user who can write in groups, and return it as a peer."""
+        with self.lock:
+            user_id = _FIRST_PERSON + len(self.people)
+            user = types.User(
+                user_id, first_name=first_name, last_name=last_name, username=username, access_hash=user_id
+            )
+            self.people[user_id] = user
+            return types.PeerUser(user_id)
+
     def find_channel(self, username: str) -> "Channel | None":
         """Return the channel with this username, ignoring case."""
         wanted = username.lower().removeprefix("@")
@@ -135,6 +180,15 @@ class Channel:
         self.members: set[str] | None = None
         # In a group its members write.
         self.is_group = False
+        # The titles of the topics of a forum; None for other groups.
+        self.topics: dict[int, str] | None = None
+        # The discussion group of a channel, or the channel of a discussion group; and its copies of posts.
+        self.linked: Channel | None = None
+        self._copies: dict[int, int] = {}
+        # The supergroup that a basic group has become.
+        self.moved_to: Channel | None = None
+        # Channels that its messages were forwarded from.
+        self.origins: dict[int, Channel] = {}
         self.created = int(backend.now()) - 86_400 * 365
         self.history = History()
         self.pts = 1
@@ -146,7 +200,19 @@ class Channel:
     @property
     def peer(self) -> Any:
         """Return the channel as a peer object."""
-        return types.PeerChannel(self.channel_id)
+        return types.PeerChat(-self.channel_id) if self.is_basic else types.PeerChannel(self.channel_id)
+
+    @property
+    def is_basic(self) -> bool:
+        """Return whether it is a basic group."""
+        return self.channel_id < 0
+
+    def become_supergroup(self) -> "Channel":
+        """Replace a basic group by a supergroup, and return that. The old messages stay in the basic group."""
+        with self.backend.lock:
+            made = self.backend.channel(None, title=self.title, members=self.members)
+            made.is_group, self.moved_to = True, made
+            return made
 
     def is_open_to(self, account: str) -> bool:
         """Return whether an account can read it."""
@@ -184,8 +250,61 @@ class Channel:
         """Post a message now and return its id; `fields` are those of Telethon's `Message`."""
         with self.backend.lock:
             usual = {"post": True, "views": 1, "forwards": 0}
+            if self.is_group:
+                usual = {}
+            elif self.linked is not None:
+                usual["replies"] = types.MessageReplies(0, 1, comments=True, channel_id=self.linked.channel_id)
             message = types.Message(self.history.top + 1, self.peer, self._seconds(date), text, **{**usual, **fields})
-            return self._append(message)
+            self._note_origin(message)
+            message_id = self._append(message)
+            if self.linked is not None and not self.is_group:
+                self._copies[message_id] = self.linked.copy(self, message)
+            return message_id
+
+    def discuss_in(self, group: "Channel") -> None:
+        """Make a group the discussion group: it gets a copy of each post, and its members can comment on it."""
+        with self.backend.lock:
+            group.is_group = True
+            self.linked, group.linked = group, self
+
+    def comment(self, post_id: int, text: str, *, author: Any = None, reply_to: int | None = None) -> int:
+        """Comment on a post, or reply to a comment on it, and return the id in the discussion group."""
+        group, root = self.linked, self._copies[post_id]
+        assert group is not None
+        if reply_to is None:
+            header = types.MessageReplyHeader(reply_to_msg_id=root)
+        else:
+            header = types.MessageReplyHeader(reply_to_msg_id=reply_to, reply_to_top_id=root)
+        return group.post(text, from_id=author, reply_to=header)
+
+    def copy(self, channel: "Channel", message: Any) -> int:
+        """Post the copy of a post that Telegram puts into the discussion group, and return its id."""
+        header = types.MessageFwdHeader(
+            message.date,
+            from_id=channel.peer,
+            channel_post=message.id,
+            saved_from_peer=channel.peer,
+            saved_from_msg_id=message.id,
+        )
+        return self.post(message.message, media=message.media, fwd_from=header, from_id=channel.peer)
+
+    def topic(self, title: str) -> int:
+        """Begin a topic, which makes a group a forum, and return the number of the topic."""
+        with self.backend.lock:
+            self.is_group = True
+            self.topics = self.topics or {1: "General"}
+            if not self.history.top:
+                # The number of the general topic belongs to the first message.
+                self.service("", action=types.MessageActionChannelCreate(self.title))
+            number = self.service("", action=types.MessageActionTopicCreate(title, 7_322_096))
+            self.topics[number] = title
+            return number
+
+    def _note_origin(self, message: Any) -> None:
+        origin = getattr(message.fwd_from, "from_id", None)
+        found = self.backend.channels.get(getattr(origin, "channel_id", 0))
+        if found is not None:
+            self.origins[found.channel_id] = found
 
     def grow(self, *, date: datetime | None = None) -> int:
         """Post one more lifelike message now and return its id."""
@@ -272,8 +391,9 @@ class Channel:
         self.pts += count
         self.moved_at = int(self.backend.now())
         change = ChannelChange(self.pts, count, make_update(self.pts), message)
-        self.changes.append(change)
-        self.backend.notify(self, change.update)
+        if not self.is_basic:
+            self.changes.append(change)
+            self.backend.notify(self, change.update)
 
     def _require_message(self, message_id: int) -> Any:
         message = self.history.message(message_id)

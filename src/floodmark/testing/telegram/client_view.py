@@ -49,6 +49,8 @@ class ClientView:
     def channel(self, named: Any) -> Channel:
         """Return the channel that a request names by id and access hash; both must be right."""
         account = self.account
+        if isinstance(named, types.InputPeerChat):
+            return self._group(named.chat_id)
         found = self.backend.channels.get(getattr(named, "channel_id", 0))
         if found is None or named.access_hash != self.backend.access_hash(account.name, found.channel_id):
             raise Refusal("CHANNEL_INVALID" if isinstance(named, types.InputChannel) else "PEER_ID_INVALID")
@@ -56,9 +58,17 @@ class ClientView:
             raise Refusal("CHANNEL_PRIVATE")
         return found
 
+    def _group(self, chat_id: int) -> Channel:
+        found = self.backend.channels.get(-chat_id)
+        if found is None or not found.has_member(self.account.name):
+            raise Refusal("PEER_ID_INVALID")
+        return found
+
     def chat(self, channel: Channel) -> Any:
         """Return a channel as this account sees it."""
         account = self.account
+        if channel.is_basic:
+            return self._basic_group(channel)
         return types.Channel(
             channel.channel_id,
             channel.title,
@@ -66,10 +76,24 @@ class ClientView:
             channel.created,
             broadcast=None if channel.is_group else True,
             megagroup=True if channel.is_group else None,
+            forum=None if channel.topics is None else True,
             left=None if channel.has_member(account.name) else True,
             access_hash=self.backend.access_hash(account.name, channel.channel_id),
             username=channel.username,
             participants_count=channel.subscribers,
+        )
+
+    def _basic_group(self, group: Channel) -> Any:
+        moved_to = group.moved_to
+        return types.Chat(
+            -group.channel_id,
+            group.title,
+            types.ChatPhotoEmpty(),
+            group.subscribers,
+            group.created,
+            1,
+            deactivated=None if moved_to is None else True,
+            migrated_to=None if moved_to is None else types.InputChannel(moved_to.channel_id, 0),
         )
 
     def chats(self, *channels: Channel) -> list[Any]:

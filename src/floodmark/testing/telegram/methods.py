@@ -25,12 +25,14 @@ def answer(client: ClientView, method: str, request: Any) -> Any:
         return found(client, request)
 
 
-def channel_of(request: Any) -> Any:
-    """Return the channel that a request names, or None."""
+def channel_of(request: Any) -> int | None:
+    """Return the number of the channel that a request names, or None; that of a basic group is negative."""
     for name in ("peer", "channel"):
         named = getattr(request, name, None)
         if isinstance(named, types.InputPeerChannel | types.InputChannel):
-            return named
+            return int(named.channel_id)
+        if isinstance(named, types.InputPeerChat):
+            return -int(named.chat_id)
     return None
 
 
@@ -76,8 +78,32 @@ def _full_channel(client: ClientView, request: Any) -> Any:
         [],
         channel.pts,
         participants_count=channel.subscribers,
+        linked_chat_id=None if channel.linked is None else channel.linked.channel_id,
     )
-    return types.messages.ChatFull(full, client.chats(channel), [])
+    linked = [] if channel.linked is None else [_as_reader(client, channel.linked)]
+    return types.messages.ChatFull(full, [*client.chats(channel), *linked], [])
+
+
+def _as_reader(client: ClientView, channel: Channel) -> Any:
+    if channel.is_open_to(client.account.name):
+        return client.chat(channel)
+    return types.ChannelForbidden(channel.channel_id, 0, channel.title, megagroup=True)
+
+
+def _topics(client: ClientView, request: Any) -> Any:
+    channel = client.channel(request.peer)
+    if channel.topics is None:
+        raise Refusal("CHANNEL_FORUM_MISSING")
+    found = [_topic(channel, number, channel.topics.get(number)) for number in request.topics]
+    return types.messages.ForumTopics(len(found), found, [], client.chats(channel), [], channel.pts)
+
+
+def _topic(channel: Channel, number: int, title: str | None) -> Any:
+    if title is None:
+        return types.ForumTopicDeleted(number)
+    settings = types.PeerNotifySettings()
+    counts = (0, number, 0, 0, 0, 0, 0, 0)
+    return types.ForumTopic(number, channel.created, channel.peer, title, *counts, channel.peer, settings)
 
 
 def _join(client: ClientView, request: Any) -> Any:
@@ -146,7 +172,23 @@ def _between(page: list[tuple[int, Raw]], request: Any) -> list[Raw]:
 
 
 def _messages(client: ClientView, channel: Channel, messages: list[Any], count: int) -> Any:
-    return types.messages.ChannelMessages(channel.pts, count, messages, [], client.chats(channel), [])
+    people = list(client.backend.people.values())
+    messages = _with_references(client, messages)
+    chats = client.chats(channel, *(origin for origin in channel.origins.values() if origin is not channel))
+    if channel.is_basic:
+        return types.messages.MessagesSlice(count, messages, [], chats, people)
+    return types.messages.ChannelMessages(channel.pts, count, messages, [], chats, people)
+
+
+def _own_by_ids(client: ClientView, request: Any) -> Any:
+    """Return messages of basic groups. They have one numbering for each account; here, for each group."""
+    groups = [c for c in client.backend.channels.values() if c.is_basic and c.has_member(client.account.name)]
+    found: list[Any] = []
+    for named in islice(request.id, PAGE):
+        raw = next((raw for group in groups if (raw := group.history.raw(named.id)) is not None), None)
+        found.append(types.MessageEmpty(named.id, None) if raw is None else raw)
+    found = _with_references(client, found)
+    return types.messages.Messages(found, [], client.chats(*groups), list(client.backend.people.values()))
 
 
 def _by_ids(client: ClientView, request: Any) -> Any:
@@ -171,7 +213,7 @@ def _views(client: ClientView, request: Any) -> Any:
 def _dialogs(client: ClientView, request: Any) -> Any:
     mine = [c for c in client.backend.channels.values() if c.has_member(client.account.name) and not request.folder_id]
     mine.sort(key=lambda channel: channel.history.dates[-1] if channel.history.dates else 0, reverse=True)
-    after = getattr(request.offset_peer, "channel_id", None)
+    after = getattr(request.offset_peer, "channel_id", None) or -getattr(request.offset_peer, "chat_id", 0)
     begin = next((index + 1 for index, channel in enumerate(mine) if channel.channel_id == after), 0)
     shown = mine[begin : begin + min(request.limit, PAGE)]
     tops = [channel.history.raw(channel.history.ids[-1]) for channel in shown if channel.history.ids]
@@ -182,11 +224,35 @@ def _dialogs(client: ClientView, request: Any) -> Any:
 
 def _file(client: ClientView, request: Any) -> Any:
     _ = client.account
-    media_id = getattr(request.location, "id", None)
+    location, backend = request.location, client.backend
+    media_id = getattr(location, "id", None)
     if media_id is None:
         raise Refusal("LOCATION_INVALID")
-    kind = types.storage.FileJpeg() if isinstance(request.location, types.InputPhotoFileLocation) else _any_file()
-    return types.upload.File(kind, int(client.backend.now()), media.content(media_id, request.offset, request.limit))
+    if request.limit % 4_096 or 1_048_576 % request.limit:
+        raise Refusal("LIMIT_INVALID")
+    if request.offset % request.limit and not request.precise:
+        raise Refusal("OFFSET_INVALID")
+    if location.file_reference != media.reference(backend.period):
+        raise Refusal("FILE_REFERENCE_EXPIRED")
+    kind = types.storage.FileJpeg() if isinstance(location, types.InputPhotoFileLocation) else _any_file()
+    part = _part(backend.files.get(media_id), media_id, request)
+    return types.upload.File(kind, int(backend.now()), part)
+
+
+def _part(uploaded: bytes | None, media_id: int, request: Any) -> bytes:
+    if request.location.thumb_size == "m":
+        return media.thumbnail(media_id, request.offset, request.limit)
+    if uploaded is not None:
+        return uploaded[request.offset : request.offset + request.limit]
+    return media.content(media_id, request.offset, request.limit)
+
+
+def _with_references(client: ClientView, messages: list[Any]) -> list[Any]:
+    """Return messages with the references of files that are valid now."""
+    if not client.backend.period:
+        return messages
+    first, current = media.reference(0), media.reference(client.backend.period)
+    return [Raw(one.data.replace(first, current)) if isinstance(one, Raw) else one for one in messages]
 
 
 def _any_file() -> Any:
@@ -217,8 +283,10 @@ METHODS: Mapping[str, Method] = {
     "channels.leaveChannel": _leave,
     "channels.readHistory": _yes,
     "messages.getHistory": _history,
+    "messages.getMessages": _own_by_ids,
     "messages.search": _search,
     "messages.getMessagesViews": _views,
+    "messages.getForumTopicsByID": _topics,
     "messages.getDialogs": _dialogs,
     "updates.getState": updates.state,
     "updates.getDifference": updates.difference,
@@ -233,4 +301,6 @@ METHODS: Mapping[str, Method] = {
     "auth.signIn": sign_in.sign_in,
     "auth.checkPassword": sign_in.check_password,
     "auth.logOut": sign_in.log_out,
+    "auth.exportAuthorization": sign_in.export_authorization,
+    "auth.importAuthorization": sign_in.import_authorization,
 }

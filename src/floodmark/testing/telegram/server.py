@@ -416,7 +416,7 @@ class LoopbackTelegram:
     def _record(self, connection: WireConnection, request: Request) -> Call:
         named = channel_of(request.query)
         with self.backend.lock:
-            channel = named.channel_id if named is not None else self._channel_named(request)
+            channel = named if named is not None else self._channel_named(request)
             call = Call(
                 time.monotonic(),
                 datetime.now(UTC),

@@ -118,3 +118,20 @@ def _proof(client: ClientView, account: Account, public: bytes) -> bytes:
 
 def _hash(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
+
+
+def export_authorization(client: ClientView, request: Any) -> Any:
+    """`auth.exportAuthorization`: for a connection to another data centre, which is this server, too."""
+    account = client.account
+    token = derive_bytes(32, client.backend.seed, "export", account.name, request.dc_id, len(client.backend.exported))
+    client.backend.exported[token] = account.name
+    return types.auth.ExportedAuthorization(account.user_id, token)
+
+
+def import_authorization(client: ClientView, request: Any) -> Any:
+    """`auth.importAuthorization`"""
+    name = client.backend.exported.pop(request.bytes, None)
+    if name is None:
+        raise Refusal("AUTH_BYTES_INVALID")
+    client.key.account = name
+    return types.auth.Authorization(client.me)

@@ -23,11 +23,15 @@ def difference(client: ClientView, request: Any) -> Any:
     """`updates.getDifference`: returns the channels that changed since then."""
     account, now = client.account, int(client.backend.now())
     since = int(request.date.timestamp()) if request.date else 0
-    moved = [c for c in client.backend.channels.values() if c.has_member(account.name) and c.moved_at >= max(since, 1)]
+    moved = [c for c in client.backend.channels.values() if _has_news(c, account.name, since)]
     if not moved:
         return types.updates.DifferenceEmpty(now, 0)
     updates = [types.UpdateChannelTooLong(channel.channel_id, channel.pts) for channel in moved]
     return types.updates.Difference([], [], updates, client.chats(*moved), [], state(client, request))
+
+
+def _has_news(channel: Channel, account: str, since: int) -> bool:
+    return not channel.is_basic and channel.has_member(account) and channel.moved_at >= max(since, 1)
 
 
 def channel_difference(client: ClientView, request: Any) -> Any:
