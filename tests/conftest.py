@@ -95,6 +95,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(scope="session")
+def is_thorough(pytestconfig: pytest.Config) -> bool:
+    """Whether whatever is random is tried as often as in CI."""
+    return bool(pytestconfig.getoption("--thorough"))
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The run's PostgreSQL server."""
     with started(Postgres.start) as server:

@@ -6,8 +6,8 @@ about things that are there; and by somebody without a token. The requests are t
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ import schemathesis
 from msgspec.structs import replace
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
+from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -60,8 +62,6 @@ from floodmark.store.types import UtcTime
 from floodmark.wiring.resources import Resources
 from servers import Postgres
 from system.stores import Crew, a_spec, put_execution
-
-# Together: every process that runs some of them would have to start the servers.
 
 AnyCase = Case[Any]
 # Its answers have no end, so there is no telling when one is complete; tests/api/test_live.py reads it.
@@ -105,17 +105,24 @@ CHECKS: list[Any] = [
 ]
 
 
-def asking(examples: int, *modes: GenerationMode) -> Any:
-    """The document, and how many requests of which kind to make from it."""
+def ask_each(ask: Callable[[AnyCase], None], subtests: pytest.Subtests, examples: int, *modes: GenerationMode) -> None:
+    """Make requests of these kinds for each operation of the document, and so many of each.
+
+    At run time: `schema.parametrize()` makes all requests when tests are collected, which takes seconds of each process
+    of a run.
+    """
     schema = schemathesis.openapi.from_dict(document()).exclude(path=ENDLESS)
     schema.config.generation.update(modes=list(modes), max_examples=examples, deterministic=True, no_shrink=True)
     schema.config.phases.coverage.enabled = False
-    return schema
 
+    def test(case: AnyCase) -> None:
+        ask(case)
 
-anything = asking(4, *GenerationMode)
-fitting = asking(2, GenerationMode.POSITIVE)
-unasked = asking(1, GenerationMode.POSITIVE)
+    for found in get_all_tests(schema=schema, test_func=test, settings=None, given_kwargs=None):
+        assert isinstance(found, Ok), found
+        operation, ask_operation = found.ok()
+        with subtests.test(operation.label):
+            ask_operation()
 
 
 class Place:
@@ -142,13 +149,20 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """On the database that the test names."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path_factory.mktemp('asked')}/floodmark.db"
-    else:
-        postgres: Postgres = request.getfixturevalue("postgres")
-        url = postgres.create_database(f"asked_{uuid4().hex[:12]}")
+def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with serving_place(f"sqlite:///{tmp_path_factory.mktemp('asked')}/floodmark.db") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def on_postgresql(postgres: Postgres) -> Iterator[Place]:
+    """PostgreSQL refuses more than SQLite does, and has to be asked anything."""
+    with serving_place(postgres.create_database(f"asked_{uuid4().hex[:12]}")) as place:
+        yield place
+
+
+@contextmanager
+def serving_place(url: str) -> Iterator[Place]:
     with asyncio.Runner() as runner:
         runner.run(_migrate(url))
         opened = opening(url)()
@@ -160,37 +174,39 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             runner.run(opened.__aexit__(None, None, None))
 
 
-# PostgreSQL refuses more than SQLite does, and has to be asked anything.
-on_postgresql = pytest.mark.parametrize("place", ["postgresql"], indirect=True)
-on_sqlite = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-
-
 @pytest.mark.spec("V8", "G9")
-@on_postgresql
-@anything.parametrize()  # type: ignore[untyped-decorator] # it is made at run time
-def test_whatever_is_asked_is_answered_as_documented(case: AnyCase, place: Place) -> None:
-    place.ask(case, place.token)
+def test_whatever_is_asked_is_answered_as_documented(
+    on_postgresql: Place, subtests: pytest.Subtests, is_thorough: bool
+) -> None:
+    def ask(case: AnyCase) -> None:
+        on_postgresql.ask(case, on_postgresql.token)
+
+    ask_each(ask, subtests, 4 if is_thorough else 2, *GenerationMode)
 
 
 @pytest.mark.spec("V8")
-@on_sqlite
-@fitting.parametrize()  # type: ignore[untyped-decorator]
-def test_what_is_there_is_answered_as_documented(case: AnyCase, place: Place) -> None:
-    case.path_parameters = {name: THERE[name] for name in case.path_parameters or {}}
-    answer = place.ask(case, place.token)
-    if case.method != "GET":
-        place.furnish()
-    # What the rest of the request names need not be there.
-    assert answer.status_code != 404 or case.query or case.body
+def test_what_is_there_is_answered_as_documented(
+    on_sqlite: Place, subtests: pytest.Subtests, is_thorough: bool
+) -> None:
+    def ask(case: AnyCase) -> None:
+        case.path_parameters = {name: THERE[name] for name in case.path_parameters or {}}
+        answer = on_sqlite.ask(case, on_sqlite.token)
+        if case.method != "GET" and answer.status_code < 400:
+            on_sqlite.furnish()
+        # What the rest of the request names need not be there.
+        assert answer.status_code != 404 or case.query or case.body
+
+    ask_each(ask, subtests, 2 if is_thorough else 1, GenerationMode.POSITIVE)
 
 
 @pytest.mark.spec("V8", "G9")
-@on_sqlite
-@unasked.parametrize()  # type: ignore[untyped-decorator]
-def test_without_a_token_nothing_is_told(case: AnyCase, place: Place) -> None:
-    answer = place.ask(case)
-    # A body that cannot be read is refused before anyone asks who sent it.
-    assert answer.status_code in OPEN.get(case.path, (401, 422) if case.body else (401,)), answer.text
+def test_without_a_token_nothing_is_told(on_sqlite: Place, subtests: pytest.Subtests) -> None:
+    def ask(case: AnyCase) -> None:
+        answer = on_sqlite.ask(case)
+        # A body that cannot be read is refused before anyone asks who sent it.
+        assert answer.status_code in OPEN.get(case.path, (401, 422) if case.body else (401,)), answer.text
+
+    ask_each(ask, subtests, 1, GenerationMode.POSITIVE)
 
 
 async def _migrate(url: str) -> None:

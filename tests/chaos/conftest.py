@@ -18,12 +18,6 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def is_thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether faults at random moments are repeated as often as in CI."""
-    return bool(pytestconfig.getoption("--thorough"))
-
-
-@pytest.fixture
 def chance() -> random.Random:
     """Where all moments come from."""
     seed = int(os.environ.get("FLOODMARK_CHAOS_SEED") or random.SystemRandom().randrange(1_000_000))

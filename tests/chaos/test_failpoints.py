@@ -6,6 +6,7 @@ when the first one is asked for.
 """
 
 import asyncio
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -80,8 +81,9 @@ CASES += [Case("keep.begun", "stop", "servers")]
 class Stores:
     """A database, and on servers a share of Valkey, for each case."""
 
-    def __init__(self, folder: Path, postgres: Postgres, template: str, valkey: Valkey) -> None:
-        self._folder, self._postgres, self._template, self._valkey = folder, postgres, template, valkey
+    def __init__(self, folder: Path, migrated: Path, postgres: Postgres, template: str, valkey: Valkey) -> None:
+        self._folder, self._migrated = folder, migrated
+        self._postgres, self._template, self._valkey = postgres, template, valkey
 
     def settings(self, case: Case) -> dict[str, Any]:
         """What the processes of a case are told."""
@@ -98,7 +100,7 @@ class Stores:
             "job_catch_up": "all",
         }
         if case.stores == "sqlite":
-            return {**usual, "database_url": f"sqlite:///{self._folder}/{name}.db"}
+            return {**usual, "database_url": f"sqlite:///{shutil.copy(self._migrated, self._folder / f'{name}.db')}"}
         url = self._postgres.create_database(name, template=self._template)
         return {**usual, "database_url": url, "redis_url": self._valkey.url}
 
@@ -124,7 +126,7 @@ def outcomes(
     ]
     folder, template = tmp_path_factory.mktemp("failpoints"), f"template_{uuid4().hex[:12]}"
     url = postgres.create_database(template)
-    stores = Stores(folder, postgres, template, valkey)
+    stores = Stores(folder, request.getfixturevalue("migrated_sqlite"), postgres, template, valkey)
 
     async def everything() -> list[BaseException | None]:
         await prepare(url)

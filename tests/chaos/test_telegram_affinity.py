@@ -51,6 +51,7 @@ async def test_only_the_share_of_a_worker_moves_with_redis(
 
 @pytest.mark.spec("T15", "T6", "T7", "G3", "G7")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_only_the_share_of_a_worker_moves_without_redis(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from dashboard import looks
 from dashboard.site import Site, serving_site
 from floodmark.sources.cookies.browser import BrowserMissing, find_chromium
 from floodmark.testing.factories import Opened
@@ -36,6 +37,12 @@ async def any_site(any_opened: Opened) -> AsyncIterator[Site]:
     """The dashboard over an empty database of either kind."""
     async with serving_site(any_opened) as site:
         yield site
+
+
+@pytest.fixture(autouse=True, scope="session")
+def how_to_look(is_thorough: bool) -> None:
+    """Look at every page in all ways only if there is time."""
+    looks.ALWAYS_BRIEF = not is_thorough
 
 
 @pytest.fixture(scope="session")

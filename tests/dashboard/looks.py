@@ -7,15 +7,19 @@ from playwright.async_api import Page
 
 _SIZES = ((1400, 900), (360, 740))
 _ALL = [(scheme, size) for scheme in ("light", "dark") for size in _SIZES]
+# Set by the tests' configuration: all ways with --thorough, as in CI.
+ALWAYS_BRIEF = True
 _SERIOUS = ("serious", "critical")
 
 
 async def look_at(page: Page, *, is_brief: bool = False) -> None:
     """Check the page that is open, in both themes and two sizes; fail for every serious finding of axe.
 
-    A brief look is light on a desk and dark on a phone: sizes change what is there, themes only its colours.
+    A brief look is light on a desk and dark on a phone: sizes change what is there, themes only its colours. Without
+    `--thorough` every look is brief.
     """
-    for scheme, (width, height) in zip(("light", "dark"), _SIZES, strict=True) if is_brief else _ALL:
+    brief = zip(("light", "dark"), _SIZES, strict=True)
+    for scheme, (width, height) in brief if is_brief or ALWAYS_BRIEF else _ALL:
         await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         await page.set_viewport_size({"width": width, "height": height})
         where = f"{page.url} ({scheme}, {width} px)"

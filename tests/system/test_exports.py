@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pyarrow.parquet
 import pytest
 from sqlalchemy import delete
@@ -43,6 +42,13 @@ pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("B6")
 
 POSTS = f"telegram:{HARBOUR}"
+
+
+def read_workbook(path: Path) -> Any:
+    # Here, because every process that collects the tests would import NumPy and Pillow with it.
+    import openpyxl
+
+    return openpyxl.load_workbook(path)
 
 
 @pytest.fixture(params=["sqlite", "postgres_only"])
@@ -158,7 +164,7 @@ async def test_every_format_holds_the_same_rows(resources: Resources, tmp_path: 
         (2, "=1+1", None),
     ]
     assert table.to_pylist()[0]["date"] == DAY + timedelta(minutes=1)
-    sheet = openpyxl.load_workbook(tmp_path / "posts.xlsx")["telegram"]
+    sheet = read_workbook(tmp_path / "posts.xlsx")["telegram"]
     [head, *cells] = list(sheet.values)
     rows = [dict(zip(head, row, strict=True)) for row in cells]
     assert [row["text"] for row in rows] == [first["text"], "=1+1"]
@@ -277,7 +283,7 @@ async def test_a_file_without_rows_has_columns(light: Resources, tmp_path: Path)
     assert (tmp_path / "none.jsonl").read_bytes() == b""
     assert (tmp_path / "none.csv").read_text().startswith("source,stream,key,")
     assert "views" in pyarrow.parquet.read_schema(tmp_path / "none.parquet").names
-    assert openpyxl.load_workbook(tmp_path / "none.xlsx").sheetnames == ["telegram"]
+    assert read_workbook(tmp_path / "none.xlsx").sheetnames == ["telegram"]
 
 
 async def test_a_spreadsheet_says_what_it_cannot_hold(
@@ -292,7 +298,7 @@ async def test_a_spreadsheet_says_what_it_cannot_hold(
 
     result = await export(light, tmp_path / "posts.xlsx")
 
-    book = openpyxl.load_workbook(tmp_path / "posts.xlsx")
+    book = read_workbook(tmp_path / "posts.xlsx")
     assert book.sheetnames == ["telegram", "telegram (2)"]
     rows = [dict(zip(next(sheet.values), row, strict=True)) for sheet in book for row in list(sheet.values)[1:]]
     assert [row["id"] for row in rows] == [1, 2, 3, 4]

@@ -3,8 +3,9 @@
 Floodmark registers its own in its `pyproject.toml`, as any other package does.
 """
 
+import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
@@ -18,7 +19,8 @@ _CHECKOUT = Path(__file__).parents[3]
 
 def find_extensions(group: str) -> dict[str, EntryPoint]:
     """Return every entry point of a group by name. Where names clash, Floodmark's own win."""
-    return {**{entry.name: entry for entry in entry_points(group=group)}, **_find_own(group)}
+    installed = _find_installed(group, tuple(sys.path))
+    return {**{entry.name: entry for entry in installed}, **_find_own(group)}
 
 
 def load_extension(group: str, name: str) -> Any:
@@ -41,6 +43,15 @@ def open_extensions(group: str, services_for: Callable[[str], Any]) -> dict[str,
     """Return every configured extension of a group by name. An opener returns None for one that is not configured."""
     opened = {name: load_extension(group, name)(services_for(name)) for name in sorted(find_extensions(group))}
     return {name: extension for name, extension in opened.items() if extension is not None}
+
+
+@cache
+def _find_installed(group: str, _search_path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """Return the entry points of all packages on the search path.
+
+    A process looks once: reading the metadata of every package takes as long as opening the database.
+    """
+    return tuple(entry_points(group=group))
 
 
 @cache
