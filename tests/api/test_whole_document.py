@@ -51,7 +51,7 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sinks.trial import build_test_event
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.sources.telegram.tables import account_logins
+from floodmark.sources.telegram.tables import account_logins, media
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.dialects import insert_into
 from floodmark.store.fleet import FleetRepository
@@ -79,6 +79,8 @@ OPEN = {
 EXECUTION = "0" * 31 + "7"
 SECRET = "a secret key for tests, long enough"
 # Something of each kind that is there, under the name that paths have for it.
+# A watch needs a channel; no message is sent, because nothing runs.
+SLACK = "https://hooks.example.com/services/1"
 THERE: dict[str, str] = {
     "job_id": "news",
     "execution_id": EXECUTION,
@@ -93,6 +95,7 @@ THERE: dict[str, str] = {
     "login_id": "there",
     "consumer": "reader:there",
     "watch": "there",
+    "media_id": "9000001",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -165,10 +168,10 @@ def on_postgresql(postgres: Postgres) -> Iterator[Place]:
 def serving_place(url: str) -> Iterator[Place]:
     with asyncio.Runner() as runner:
         runner.run(_migrate(url))
-        opened = opening(url)()
+        opened = opening(url)(notify_slack_url=SLACK)
         resources = runner.run(opened.__aenter__())
         try:
-            with api_process(url, FLOODMARK_SECRET_KEY=SECRET) as served:
+            with api_process(url, FLOODMARK_SECRET_KEY=SECRET, NOTIFY_SLACK_URL=SLACK) as served:
                 yield Place(served, resources, runner)
         finally:
             runner.run(opened.__aexit__(None, None, None))
@@ -252,9 +255,16 @@ async def _furnish_sink(resources: Resources) -> None:
     await resources.repositories.sink_letters.add("spare", event, "not wanted")
 
 
+async def _furnish_media(resources: Resources) -> None:
+    row = {"kind": "photo", "stream": "telegram:1", "key": "1", "channel_id": 1, "message_id": 1, "state": "failed"}
+    found = insert_into(resources.database, media).values(media_id=THERE["media_id"], **row)
+    async with resources.database.writing() as connection:
+        await connection.execute(found.on_conflict_do_update(index_elements=["media_id"], set_=row))
+
+
 async def _furnish_watch(operations: LocalOperations) -> None:
     with suppress(Conflict):
-        await operations.add_watch(WatchFields(name=THERE["watch"], query="fire"))
+        await operations.add_watch(WatchFields(name=THERE["watch"], query="fire", notify=("slack",)))
 
 
 async def _furnish(resources: Resources) -> None:
@@ -285,6 +295,7 @@ async def _furnish(resources: Resources) -> None:
     await resources.repositories.consumers.start("reader:there", 0)
     await _furnish_sink(resources)
     await _furnish_watch(operations)
+    await _furnish_media(resources)
     await Breakers(resources.database, resources.clock).change(
         "1", lambda *_: Breaker(state=BreakerState.OPEN, trips=1)
     )
