@@ -13,6 +13,7 @@ from .handover import HandoverOperations
 from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
+from .notifications import NotificationOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
@@ -43,6 +44,7 @@ class Operations(
     FreshnessOperations,
     TriggerOperations,
     WatchOperations,
+    NotificationOperations,
     FleetOperations,
     AccountOperations,
     LoginOperations,

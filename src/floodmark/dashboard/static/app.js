@@ -242,13 +242,21 @@ document.addEventListener("change", (event) => {
   if (part && part.dataset.on === "change") preview(part, 0);
 });
 
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-preview-button]");
+  if (!button) return;
+  event.preventDefault();
+  showPreview(button.form.querySelector("[data-preview]"), button.form, button);
+});
+
 function preview(part, delay) {
   clearTimeout(previewTimer);
   previewTimer = setTimeout(() => showPreview(part, part.closest("form")), delay);
 }
 
-async function showPreview(part, form) {
+async function showPreview(part, form, button) {
   const id = part.dataset.target || "preview", body = new URLSearchParams(new FormData(form));
+  if (button) body.append(button.name, button.value);
   if (previewing) previewing.abort();
   const asking = previewing = new AbortController();
   const target = document.getElementById(id);
@@ -357,9 +365,10 @@ function versionsHere() {
   return [...document.querySelectorAll("[data-version]")].map((one) => one.id + "=" + one.dataset.version).join(" ");
 }
 
-// Charts and maps change with time alone, so a page is also asked for again when nothing happens.
-const idleRefresh = 15000;
-setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, 5000);
+// Charts and maps change with time alone, so a page is also asked for again when nothing happens; one with data that no
+// event announces (`data-every`) more often.
+const idleRefresh = Number(document.body.dataset.every) || 15000;
+setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, Math.min(5000, idleRefresh / 3));
 
 /* ---- Start ----------------------------------------------------------------------------------------------------- */
 
@@ -373,4 +382,5 @@ if (rememberZone()) { useZone(); refresh(); }
 tellTimes();
 countChosen();
 listen();
+for (const part of document.querySelectorAll("[data-preview-now]")) preview(part, 0);
 setInterval(() => { if (!document.hidden) { tellTimes(); tellState(); } }, 1000);
