@@ -27,6 +27,7 @@ from ._dashboards import Browser, open_dashboards, serving_pages
 from ._delivering import SHOWN, fill_delivery
 from ._filling import Sizes, fill
 from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
+from ._painting import measure_painting
 from ._working import Lateness, given_interval_jobs, lateness, working
 
 ASKED, TARGET = 7, 300.0
@@ -72,6 +73,7 @@ async def measure_pages(report: Report, where: str, resources: Resources, databa
             times = f"{min(took):.0f} / {median(took):.0f} / {max(took):.0f} ms{slow}"
             report.add(f"{page.path}, {where}", times, size, "", "<= 300 ms")
         browser.close()
+        await measure_painting(report, where, f"{url}/")
 
 
 def _path(page: DashboardPage, places: dict[str, str]) -> str | None:

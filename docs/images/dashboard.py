@@ -39,6 +39,7 @@ PAGES = {
     "execution": "/executions/{execution}",
     "collected": "/collected",
     "dead-letters": "/dead-letters",
+    "watch": "/watches/new?query=ferry+OR+bridge&stream=telegram:*",
     "limits": "/limits",
     "workers": "/workers",
     "accounts": "/accounts",
