@@ -1,5 +1,6 @@
 """Watches: what people are notified of, with a form that shows what a watch would have matched."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,9 @@ from floodmark.model.notification_channels import ChannelTest
 from floodmark.model.watches import KINDS, WatchFields, WatchKind, WatchRow, WatchTrial
 from floodmark.rules.watch_words import KIND_WORDS, describe_places, describe_search
 
-_ROWS, _HISTORY, _TRIED = 50, 25, 10
+_ROWS, _HISTORY, _TRIED, _MOST_TRIED = 50, 25, 10, 200
+# In seconds. One request to try a watch takes up to 1.5 s.
+_LONGEST_TRIAL = 2.0
 # Matches and messages are announced by no live event.
 _EVERY = 1.2
 _WORDS = {"describe_search": describe_search, "describe_places": describe_places, "kind_words": KIND_WORDS}
@@ -108,14 +111,33 @@ async def _show_trial(
 
 
 async def _try(view: View, form: WatchForm, after: int | None) -> WatchTrial | None:
+    """Return what the watch would have matched. It looks on until there is enough to see, or for some seconds."""
     fields = form.read()
     if fields is None:
         return None
+    began, trial = time.monotonic(), None
     try:
-        return await view.operations.try_watch(fields, after=after, limit=_TRIED)
+        while True:
+            trial = _join(trial, await view.operations.try_watch(fields, after=after, limit=_MOST_TRIED))
+            after = trial.next
+            if after is None or len(trial.matches) >= _TRIED or time.monotonic() - began > _LONGEST_TRIAL:
+                return trial
     except FloodmarkError as error:
         form.refusals.add("", error)
         return None
+
+
+def _join(before: WatchTrial | None, trial: WatchTrial) -> WatchTrial:
+    """Return two parts of a trial as one."""
+    if before is None:
+        return trial
+    return WatchTrial(
+        matches=before.matches + trial.matches,
+        suppressed=before.suppressed + trial.suppressed,
+        examined=before.examined + trial.examined,
+        since=before.since or trial.since,
+        next=trial.next,
+    )
 
 
 async def _form_values(view: View, form: WatchForm, row: WatchRow | None = None) -> dict[str, Any]:
