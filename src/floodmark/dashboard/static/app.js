@@ -60,6 +60,7 @@ function useZone() {
 let feed = null, timer = null, isRefreshing = false;
 let heardAt = 0;     // When this page was last known to be current.
 let changedAt = 0;   // When something happened that this page may not show yet; 0 if there is nothing.
+let isAsking = false; // Whether a question is open.
 let isHeld = false;  // Whether a region was left alone because somebody uses it.
 let refreshedAt = 0;
 
@@ -166,8 +167,10 @@ function swapRegions(text) {
   return isWhole;
 }
 
-// A region in which somebody types, selects text or has opened a menu is left alone.
+// A region in which somebody types, selects text or has opened a menu is left alone. So are all while a question is
+// open: the form that asks must still be there when it is answered.
 function isInUse(region) {
+  if (isAsking) return true;
   const active = document.activeElement, selection = document.getSelection();
   if (active && region.contains(active) && active.matches("input:not([type=checkbox]), select, textarea")) return true;
   return Boolean(selection && !selection.isCollapsed && region.contains(selection.anchorNode));
@@ -197,9 +200,13 @@ document.addEventListener("submit", async (event) => {
   if (question && !form.querySelector("input[name=sure]")) {
     event.preventDefault();
     const count = document.querySelectorAll("[data-choose]:checked").length;
-    if (!await askFirst(question.replace("{count}", count))) return;
-    addField(form, "sure", "yes");
-    form.requestSubmit(button);
+    isAsking = true;
+    const isSure = await askFirst(question.replace("{count}", count));
+    if (isSure) {
+      addField(form, "sure", "yes");
+      form.requestSubmit(button);
+    }
+    isAsking = false;
     return;
   }
   for (const other of form.querySelectorAll("button[type=submit]")) setTimeout(() => { other.disabled = true; });
