@@ -11,6 +11,9 @@ from floodmark.operations.declaration import Operation
 from floodmark.operations.local import LocalOperations
 from floodmark.security.masking import mask_text, mask_values
 
+# It asks the source over the guarded client, and keeps nothing.
+_STORES_NOTHING = ("preview",)
+
 
 class PermittedOperations(LocalOperations):
     """Refuses operations that the role of the caller does not include, and masks secrets unless it is an admin.
@@ -29,7 +32,8 @@ class PermittedOperations(LocalOperations):
                 hint=f"sign in with such a token; make one with: floodmark tokens add NAME --role {operation.role}",
             )
         # What every reader may do changes nothing, also if its arguments travel in a body.
-        is_read = operation.method == "GET" or operation.role == "read" or arguments.get("dry_run")
+        is_read = operation.method == "GET" or operation.role == "read" or operation.name in _STORES_NOTHING
+        is_read = is_read or bool(arguments.get("dry_run"))
         if self.reads_only and not is_read:
             raise AssertionError(f"{operation.name} changes data, and a page is only being shown")
         result = await super().call(operation, arguments)
