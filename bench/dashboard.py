@@ -2,6 +2,8 @@
 
 python run.py bench dashboard [jobs] [executions] [items] [rounds]
 
+With 0 rounds only the pages are measured.
+
 The process that serves pages does nothing else. For the second part, `floodmark up` schedules, works and serves pages
 in one process, and every open dashboard holds the live feed and asks for its page again when something happens.
 """
@@ -23,8 +25,10 @@ from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources
 
 from ._dashboards import Browser, open_dashboards, serving_pages
+from ._delivering import SHOWN, fill_delivery
 from ._filling import Sizes, fill
 from ._measuring import Report, both_servers, floodmark, folder, interleaved, run
+from ._painting import measure_painting
 from ._working import Lateness, given_interval_jobs, lateness, working
 
 ASKED, TARGET = 7, 300.0
@@ -36,9 +40,10 @@ _PLACES = {
     "job": "job" + "7".zfill(29),
     "job_id": "job" + "7".zfill(29),
     "budget": "news",
-    "name": "news",
+    "name": SHOWN,
     "stream": "source-0000007",
     "source": "web",
+    "watch": SHOWN,
 }
 
 
@@ -56,7 +61,10 @@ _ALSO = (
 
 
 async def measure_pages(report: Report, where: str, resources: Resources, database: str, sizes: Sizes) -> None:
-    """Ask for every page several times. Each request differs, so that none shares the result of another."""
+    """Ask for every page several times: the shortest, the median and the longest time.
+
+    Each request differs, so that none shares the result of another.
+    """
     newest = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1"
     async with resources.database.reading() as connection:
         execution = (await connection.execute(text(newest))).scalar_one()
@@ -79,8 +87,10 @@ async def measure_pages(report: Report, where: str, resources: Resources, databa
             took = [answer.took for answer in answers]
             size = f"{len(answers[-1].content) / 1000:.0f} KB"
             slow = "" if max(took) <= TARGET else "  SLOW"
-            report.add(f"{name}, {where}", f"{median(took):.0f} / {max(took):.0f} ms{slow}", size, "", "<= 300 ms")
+            times = f"{min(took):.0f} / {median(took):.0f} / {max(took):.0f} ms{slow}"
+            report.add(f"{name}, {where}", times, size, "", "<= 300 ms")
         browser.close()
+        await measure_painting(report, where, f"{url}/")
 
 
 def _path(page: DashboardPage, places: dict[str, str]) -> str | None:
@@ -179,9 +189,11 @@ async def main(jobs: int = 20_000, executions: int = 500_000, items: int = 500_0
         for where, database in databases.items():
             async with floodmark(Settings(database_url=database)) as resources:
                 await fill(resources, sizes)
+                await fill_delivery(resources)
                 await measure_leader(report, where, resources, sizes)
                 await measure_pages(report, where, resources, database, sizes)
-                await measure_lateness(report, where, resources, database, rounds)
+                if rounds:
+                    await measure_lateness(report, where, resources, database, rounds)
     report.print()
 
 

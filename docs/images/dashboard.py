@@ -31,21 +31,22 @@ FOLDER = Path(__file__).parent
 WIDTH, HEIGHT = 1280, 800
 # The name of a picture, and the page it shows. {job} and {execution} are of a busy channel.
 PAGES = {
-    "overview": "/",
-    "overview-dark": "/",
-    "add": "/add",
     "jobs": "/jobs",
     "job": "/jobs/{job}",
     "execution": "/executions/{execution}",
     "collected": "/collected",
-    "dead-letters": "/dead-letters",
+    "watch": "/watches/new?query=ferry+OR+bridge&stream=telegram:*",
     "limits": "/limits",
     "workers": "/workers",
     "accounts": "/accounts",
     "triggers": "/triggers",
     "audit": "/audit",
     "docs": "/docs",
+    # Last: its charts need some minutes.
+    "overview": "/?hours=1",
+    "overview-dark": "/?hours=1",
 }
+TALL = 1360
 JOB = "harbour"
 # The demo first reads the past of its channels; after that it follows them.
 ENOUGH_RUNS, LONGEST_WAIT = 60, 180.0
@@ -127,7 +128,8 @@ def ask(url: str, body: Any = None) -> Any:
 def take(browser: Browser, url: str, name: str) -> None:
     """Write the picture of a page, if the page exists."""
     scheme: Any = "dark" if name.endswith("-dark") else "light"
-    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme, locale="en-GB")
+    height = TALL if name.startswith("overview") else HEIGHT
+    context = browser.new_context(viewport={"width": WIDTH, "height": height}, color_scheme=scheme, locale="en-GB")
     page = context.new_page()
     answer = page.goto(url)
     if answer is None or answer.status != 200:

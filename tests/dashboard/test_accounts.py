@@ -71,7 +71,7 @@ async def test_an_account_is_added_by_phone_code_and_password(site: Site, window
     await expect(page.get_by_label("Phone number")).to_have_value("12")
     await fill_phone(page, "locked", LOCKED)
     await expect(page.locator("main")).to_contain_text("Telegram has sent a code in the Telegram app")
-    await look_at(page)
+    await look_at(page, is_brief=True)
     await page.get_by_label("Code").fill("11111")
     await page.get_by_role("button", name="Continue").click()
     await expect(page.get_by_role("alert")).to_contain_text("that is not the code")
@@ -107,7 +107,7 @@ async def test_an_account_is_added_with_a_session_tested_parked_and_removed(
     await site.job("news", account="reader1")
     await stored(site).park("reader1", HOSTILE)
     await page.goto(f"{site.url}/accounts/reader1")
-    await look_at(page)
+    await look_at(page, is_brief=True)
     await page.get_by_role("button", name="Test and use again").click()
     await expect(page.locator(".flash.done")).to_contain_text("in use again")
     assert (await stored(site).show("reader1")).state == "active"
@@ -133,7 +133,7 @@ async def test_the_list_shows_who_has_a_session_open_and_what_waits(
     await site.operations.set_limit("telegram:reader10", 300, "of another account")
     await expect(page.locator("#accounts")).to_contain_text("open in worker-7", timeout=60_000)
     await expect(page.locator("#accounts .warn")).to_have_count(1)
-    await look_at(page)
+    await look_at(page, is_brief=True)
 
 
 async def test_those_who_only_read_see_accounts_and_no_action(site: Site, server: LoopbackTelegram) -> None:

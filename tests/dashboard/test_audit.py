@@ -44,7 +44,7 @@ async def test_the_log_is_filtered_followed_and_safe(site: Site, window: Window)
     await page.reload()
     await expect(page.locator("#audit")).to_contain_text("18 more fields")
     assert len(await page.content()) < 60_000
-    await look_at(page)
+    await look_at(page, is_brief=True)
     await page.get_by_label("Object").fill("job:news")
     await page.get_by_role("button", name="Show this object").click()
     await expect(page).to_have_url(f"{site.url}/audit?what=job%3Anews")

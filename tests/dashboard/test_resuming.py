@@ -135,6 +135,18 @@ async def test_a_region_in_use_is_left_alone_and_the_page_says_so(site: Site, wi
     await is_live(page)
 
 
+async def test_a_question_is_answered_although_the_page_has_changed_meanwhile(site: Site, window: Window) -> None:
+    await site.operations.add_webhook("/one", jobs=())
+    page = await window.open("/triggers")
+    await is_live(page)
+    await page.get_by_role("button", name="Remove").click()
+    await site.operations.add_webhook("/two", jobs=())
+    await expect(page.locator("#live")).to_have_attribute("data-state", "held", timeout=120_000)
+    await page.get_by_role("button", name="Yes, do it").click()
+    await expect(page.locator(".flash.done")).to_contain_text("/one was removed", timeout=60_000)
+    await expect(page.locator("main")).to_contain_text("/two")
+
+
 async def test_a_page_without_access_any_more_leads_to_the_sign_in(site: Site, window: Window) -> None:
     token = await site.token("read")
     page = await window.open("/jobs")

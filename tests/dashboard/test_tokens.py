@@ -39,7 +39,7 @@ async def test_a_token_is_shown_once_and_everything_can_be_ended(site: Site, win
     await site.token("read")
     async with site.client(await site.token("operate")):
         await expect(page.locator("#t-sessions tbody tr")).to_have_count(2, timeout=60_000)
-    await look_at(page)
+    await look_at(page, is_brief=True)
 
     await page.locator("#t-tokens tr", has_text="a-read").get_by_role("button", name="Revoke").click()
     await page.get_by_role("button", name="Yes, do it").click()

@@ -47,7 +47,7 @@ async def test_a_webhook_is_added_tried_and_removed(site: Site, window: Window, 
     await expect(page.locator("h1")).to_have_text("Sign with this secret")
     secret = await page.locator(".flash.note code").inner_text()
     commands = await page.locator("section.card code").inner_text()
-    await look_at(page)
+    await look_at(page, is_brief=True)
 
     assert '"matched":1' in await deliver(commands, secret, tmp_path)
     assert "urn:floodmark:webhook-altered" in await deliver(commands, "another secret, long enough", tmp_path)
@@ -64,7 +64,7 @@ async def test_a_webhook_is_added_tried_and_removed(site: Site, window: Window, 
     await expect(card).to_contain_text("the signature does not match")
     await card.get_by_text("Try it with curl").click()
     await expect(card.locator("pre")).to_contain_text(f"{site.url}/api/v2/triggers/webhook/sources/42/crawl")
-    await look_at(page)
+    await look_at(page, is_brief=True)
     await card.get_by_role("button", name="Remove").click()
     await page.get_by_role("button", name="Yes, do it").click()
     await expect(page.locator("main")).to_contain_text("No webhooks registered")
@@ -105,7 +105,7 @@ async def test_a_hostile_pattern_is_inert_also_in_the_commands(site: Site, windo
     pattern = "/';reboot;'/<b/onmouseover=alert(1)>/$(reboot)/" + "x" * 500
     await site.operations.add_webhook(pattern, jobs=["news"])
     page = await window.open("/triggers")
-    await look_at(page)
+    await look_at(page, is_brief=True)
     assert await page.locator(".trigger dl b").count() == 0
     await page.get_by_text("Try it with curl").click()
     line = await page.locator(".trigger pre").inner_text()

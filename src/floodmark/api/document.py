@@ -24,6 +24,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Budgets", "description": "Budgets: how many requests jobs may make together."},
     {"name": "Triggers", "description": "External triggers: webhooks, and channels and streams of Redis."},
     {"name": "Watches", "description": "Watches: notify people of items that match, and of sources."},
+    {"name": "Notifications", "description": "Channels that people are notified over, and tests of them."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
     {"name": "Accounts", "description": "Accounts of sources; their sessions are stored encrypted and never shown."},
     {"name": "Installation", "description": "Tokens, audit log, sync, migration from an older scheduler, self-checks."},

@@ -13,13 +13,14 @@ from floodmark.model.page import cursor_of, take
 from floodmark.model.watches import SOURCE_KINDS, WatchFields, WatchRow, WatchTrial
 from floodmark.operations.declared import AsyncOperations
 from floodmark.rules.notification_times import Threshold, reach_threshold
+from floodmark.rules.watch_words import describe_search
 
 from .confirmation import confirm
 from .option_groups import expand_options
 from .output import counted, plain, print_json
 from .root import AsJson, CliContext, DryRun, Yes, command_group
 from .watch_options import CLEARABLE, NotifyOptions, WatchOptions, clear_fields
-from .watch_output import describe_search, print_list, print_match, print_notifications, print_watch
+from .watch_output import print_list, print_match, print_notifications, print_watch
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a watch, or a unique prefix.")]
 Words = Annotated[

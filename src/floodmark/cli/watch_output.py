@@ -7,19 +7,11 @@ from rich.text import Text
 
 from floodmark.model.durations import format_duration
 from floodmark.model.watches import ChannelState, WatchFields, WatchMatch, WatchNotificationRow, WatchRow
+from floodmark.rules.watch_words import KIND_WORDS, describe_places, describe_search
 
 from .output import counted, facts, safe, short, table
 from .root import CliContext
 from .times import absolute, both, relative
-
-_KINDS = {
-    "items": "items",
-    "page_changed": "pages that change",
-    "cookie_before_consent": "cookies set before consent",
-    "cookies_changed": "cookies that change",
-    "source_gone": "sources that are gone",
-    "source_late": "sources that are late",
-}
 
 
 def print_list(cli: CliContext, rows: Sequence[WatchRow]) -> None:
@@ -30,7 +22,7 @@ def print_list(cli: CliContext, rows: Sequence[WatchRow]) -> None:
         [
             Text(safe(row.name), style="bold"),
             short(describe_search(row), 50),
-            short(_places(row) or "all streams", 40),
+            short(describe_places(row) or "all streams", 40),
             ", ".join(row.notify),
             f"{row.matches:,}",
             "never" if row.last_match_at is None else relative(row.last_match_at, now),
@@ -51,7 +43,7 @@ def print_watch(cli: CliContext, row: WatchRow) -> None:
     cli.out.print(
         facts(
             [
-                ("looks for", _KINDS[row.kind]),
+                ("looks for", KIND_WORDS[row.kind]),
                 ("words", row.query),
                 ("pattern", f"{row.pattern} (whole words)" if row.pattern and row.whole_word else row.pattern),
                 ("where", " and ".join(row.where)),
@@ -111,20 +103,6 @@ def _state(row: WatchRow) -> Text:
     if row.paused:
         return Text("paused", style="yellow")
     return Text(f"cannot notify {', '.join(failing)}", style="red") if failing else Text("active", style="green")
-
-
-def describe_search(row: WatchFields) -> str:
-    """Return what a watch looks for, in a few words."""
-    parts = [row.query, None if row.pattern is None else f"/{row.pattern}/", *row.where]
-    wanted = " and ".join(part for part in parts if part)
-    if row.kind == "items":
-        return wanted or "every item"
-    return f"{_KINDS[row.kind]}: {wanted}" if wanted else _KINDS[row.kind]
-
-
-def _places(row: WatchFields) -> str:
-    named = [*row.streams, *(f"source {one}" for one in row.sources), *(f"tag {one}" for one in row.tags)]
-    return ", ".join(named)
 
 
 def print_match(cli: CliContext, match: WatchMatch, now: datetime) -> None:

@@ -33,6 +33,13 @@ NAVIGATION = (
         ),
     ),
     Group(
+        "Delivery",
+        (
+            Link("Watches", "/watches", "watches", "v"),
+            Link("Sinks and readers", "/sinks", "sinks", "i"),
+        ),
+    ),
+    Group(
         "Operation",
         (
             Link("Workers", "/workers", "workers", "w"),

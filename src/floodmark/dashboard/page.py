@@ -42,6 +42,7 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
     """A page: its path, its template, and the function that returns the values of the template.
 
     live    the kinds of live events after which the page asks for itself again
+    every   seconds after which it also does so without an event: what it shows is not announced by one
     shared  whether callers with the same role see the same page
     """
 
@@ -50,6 +51,7 @@ class DashboardPage(Struct, frozen=True, kw_only=True):
     build: Build
     role: Role = "read"
     live: Sequence[Kind] = ()
+    every: float | None = None
     shared: bool = True
     methods: Sequence[str] = ("GET",)
 
@@ -103,7 +105,7 @@ async def _render(declared: DashboardPage, request: Request) -> Response:
     built = await _build(declared, view)
     if isinstance(built, Response):
         return built
-    return html(view, declared.template, built, live=declared.live)
+    return html(view, declared.template, built, live=declared.live, every=declared.every)
 
 
 async def _build(declared: DashboardPage, view: View) -> Mapping[str, Any] | Response:
@@ -140,12 +142,19 @@ def forget_shared(request: Request) -> None:
 
 
 def html(
-    view: View, template: str, values: Mapping[str, Any], *, status: int = 200, live: Sequence[Kind] = ()
+    view: View,
+    template: str,
+    values: Mapping[str, Any],
+    *,
+    status: int = 200,
+    live: Sequence[Kind] = (),
+    every: float | None = None,
 ) -> Response:
     """Return a rendered page. A live request whose page has not changed gets 304."""
     is_live = "x-floodmark-live" in view.request.headers
     flash = None if is_live else take_flash(view.request)
-    text = render(template, view=view, flash=flash, live=" ".join(live), is_live=is_live, **values)
+    kinds, pause = " ".join(live), None if every is None else round(every * 1000)
+    text = render(template, view=view, flash=flash, live=kinds, every=pause, is_live=is_live, **values)
     response = _compressed(view.request, text.encode(errors="replace"), status)
     if flash is not None:
         flash.clear(view.request, response)

@@ -34,8 +34,10 @@ from .pages import (
     limits,
     migration,
     overview,
+    sinks,
     tokens,
     triggers,
+    watches,
     workers,
 )
 
@@ -52,6 +54,9 @@ PAGES: tuple[DashboardPage, ...] = (
     *executions.PAGES,
     *dead_letters.PAGES,
     *find.PAGES,
+    # Delivery
+    *watches.PAGES,
+    *sinks.PAGES,
     # Operation
     *workers.PAGES,
     *limits.PAGES,

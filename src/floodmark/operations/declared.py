@@ -15,6 +15,7 @@ from .jobs import JobOperations
 from .limits import LimitOperations
 from .logins import LoginOperations
 from .media import MediaOperations
+from .notifications import NotificationOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
@@ -47,6 +48,7 @@ class Operations(
     FreshnessOperations,
     TriggerOperations,
     WatchOperations,
+    NotificationOperations,
     FleetOperations,
     AccountOperations,
     LoginOperations,

@@ -7,17 +7,21 @@ from typing import Any
 from floodmark.dashboard.page import page
 from floodmark.dashboard.view import View
 
+# The page for what a check is about.
+PAGES_OF_CHECKS = {"sinks": "/sinks", "watches": "/watches", "search": "/sinks"}
+
 
 @page("/doctor", "doctor.html", role="operate", shared=False)
 async def show_doctor(view: View) -> Mapping[str, Any]:
     """Examine the installation on request: it reads a lot of data."""
     if not view.query("examine"):
-        return {"findings": None, "bad": 0, "took": 0.0}
+        return {"findings": None, "bad": 0, "took": 0.0, "pages": PAGES_OF_CHECKS}
     began = time.monotonic()
     findings = await view.operations.doctor()
     # Problems first, then notes.
     ordered = sorted(findings, key=lambda one: (one.ok, not one.hint))
-    return {"findings": ordered, "bad": sum(not one.ok for one in findings), "took": time.monotonic() - began}
+    took, bad = time.monotonic() - began, sum(not one.ok for one in findings)
+    return {"findings": ordered, "bad": bad, "took": took, "pages": PAGES_OF_CHECKS}
 
 
 @page("/settings", "settings.html", role="admin")

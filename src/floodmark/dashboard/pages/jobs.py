@@ -1,6 +1,7 @@
 """The list of jobs, and actions on several of them."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
@@ -31,10 +32,16 @@ async def list_jobs(view: View) -> Mapping[str, Any]:
         "jobs": jobs,
         "marks": marks,
         "bars_of_marks": bars_of_marks,
-        "sources": sorted({*find_forms(), *(job.source for job in jobs.items)}),
+        "sources": sorted({*_known_sources(), *(job.source for job in jobs.items)}),
         "is_filtered": bool(set(view.filters) - {"cursor"}),
         "actions": [action for action in ACTIONS if view.may(action.operation)],
     }
+
+
+@cache
+def _known_sources() -> frozenset[str]:
+    """Return the kinds of sources that are installed. Finding them takes as long as everything else on this page."""
+    return frozenset(find_forms())
 
 
 def _filter(view: View) -> JobFilter:

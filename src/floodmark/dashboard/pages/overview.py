@@ -1,15 +1,19 @@
 """The overview: how things are, what runs, what waits, what failed, how late sources are."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.dashboard.page import page
 from floodmark.dashboard.regions import read_rarely
 from floodmark.dashboard.view import View
 from floodmark.model.fleet import Overview, Running
 from floodmark.model.freshness_map import FreshnessLevel, FreshnessMap
+from floodmark.model.notification_channels import ChannelRow
+from floodmark.model.search import IndexStatus
+from floodmark.model.sinks import SinkRow
+from floodmark.rules.sinks import is_stuck
 
 HOURS = {"1": "1 h", "6": "6 h", "24": "24 h", "168": "7 days"}
 _USUAL_HOURS = "6"
@@ -26,6 +30,9 @@ async def show_overview(view: View) -> Mapping[str, Any]:
     fresh = await read_rarely(view, "map", operations.freshness_map)
     accounts = await read_rarely(view, "accounts", lambda: operations.accounts(limit=200))
     budgets = await read_rarely(view, "budgets", lambda: operations.budgets(limit=50))
+    sinks = await read_rarely(view, "sinks", operations.sinks)
+    channels = await read_rarely(view, "channels", operations.notification_channels)
+    index = await read_rarely(view, "search index", operations.search_index)
     minutes = await read_rarely(view, f"minutes {hours}", lambda: operations.minutes(float(hours), rows=_BARS))
     return {
         "overview": overview,
@@ -38,9 +45,52 @@ async def show_overview(view: View) -> Mapping[str, Any]:
         "accounts": Counter(account.state for account in accounts.items),
         "parked": [account for account in accounts.items if account.state == "parked"],
         "budgets": budgets.items,
+        "delivery": [*describe_sinks(sinks), *describe_channels(channels), *describe_index(index)],
         "is_empty": not fresh.jobs and not (await operations.jobs(limit=1)).items,
         "progress": {run.execution_id: progress_of(run, overview.at) for run in overview.running},
     }
+
+
+class DeliveryFact(NamedTuple):
+    """One line about what is delivered: its name, text, page and level."""
+
+    name: str
+    text: str
+    path: str
+    level: str = ""
+
+
+def describe_sinks(sinks: Sequence[SinkRow]) -> list[DeliveryFact]:
+    """Return a line about sinks; none if there are none."""
+    used = [sink for sink in sinks if sink.state != "removed"]
+    failing = [sink for sink in used if sink.state == "failing" or is_stuck(sink)]
+    if failing:
+        text = f"{len(failing)} of {len(used)} failing: {failing[0].name}"
+        return [DeliveryFact("Sinks", text, "/sinks", "bad")]
+    letters, paused = sum(sink.dead_letters for sink in used), sum(sink.state == "paused" for sink in used)
+    parts = [f"{len(used)} in use", *([f"{paused} paused"] if paused else [])]
+    parts += [f"{letters:,} dead letters"] if letters else []
+    return [DeliveryFact("Sinks", ", ".join(parts), "/sinks", "warn" if letters or paused else "")] if used else []
+
+
+def describe_channels(channels: Sequence[ChannelRow]) -> list[DeliveryFact]:
+    """Return a line about the channels of watches; none if no watch uses one."""
+    used = [channel for channel in channels if channel.watches]
+    failing = [channel for channel in used if channel.error is not None]
+    if failing:
+        text = f"cannot notify over {', '.join(channel.name for channel in failing[:3])}"
+        return [DeliveryFact("Watches", text, "/watches", "bad")]
+    names = ", ".join(channel.name for channel in used[:3])
+    return [DeliveryFact("Watches", f"notify over {names}", "/watches")] if used else []
+
+
+def describe_index(index: IndexStatus) -> list[DeliveryFact]:
+    """Return a line about the search index; none if there is no index."""
+    if index.condition == "off" or (index.condition == "missing" and not index.pending):
+        return []
+    behind = f", {index.pending:,} items behind" if index.pending else ""
+    level = "" if index.condition == "ready" else "warn"
+    return [DeliveryFact("Search", f"{index.condition}{behind}", "/sinks", level)]
 
 
 def count_levels(fresh: FreshnessMap) -> dict[FreshnessLevel, int]:

@@ -60,6 +60,7 @@ function useZone() {
 let feed = null, timer = null, isRefreshing = false;
 let heardAt = 0;     // When this page was last known to be current.
 let changedAt = 0;   // When something happened that this page may not show yet; 0 if there is nothing.
+let isAsking = false; // Whether a question is open.
 let isHeld = false;  // Whether a region was left alone because somebody uses it.
 let refreshedAt = 0;
 
@@ -166,17 +167,16 @@ function swapRegions(text) {
   return isWhole;
 }
 
-// A region in which somebody types, selects text or is asked a question is left alone.
+// A region in which somebody types, selects text or has opened a menu is left alone. So are all while a question is
+// open: the form that asks must still be there when it is answered.
 function isInUse(region) {
-  if (questioned && region.contains(questioned)) return true;
+  if (isAsking) return true;
   const active = document.activeElement, selection = document.getSelection();
   if (active && region.contains(active) && active.matches("input:not([type=checkbox]), select, textarea")) return true;
   return Boolean(selection && !selection.isCollapsed && region.contains(selection.anchorNode));
 }
 
 /* ---- Forms -------------------------------------------------------------------------------------------------- */
-
-let questioned = null; // The form whose question is open.
 
 async function askFirst(text) {
   const dialog = document.getElementById("ask");
@@ -200,12 +200,13 @@ document.addEventListener("submit", async (event) => {
   if (question && !form.querySelector("input[name=sure]")) {
     event.preventDefault();
     const count = document.querySelectorAll("[data-choose]:checked").length;
-    questioned = form;
+    isAsking = true;
     const isSure = await askFirst(question.replace("{count}", count));
-    questioned = null;
-    if (!isSure) return;
-    addField(form, "sure", "yes");
-    form.requestSubmit(button);
+    if (isSure) {
+      addField(form, "sure", "yes");
+      form.requestSubmit(button);
+    }
+    isAsking = false;
     return;
   }
   if (form.matches("[data-stays]")) return; // A download: the page stays.
@@ -249,13 +250,21 @@ document.addEventListener("change", (event) => {
   if (part && part.dataset.on === "change") preview(part, 0);
 });
 
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-preview-button]");
+  if (!button) return;
+  event.preventDefault();
+  showPreview(button.form.querySelector("[data-preview]"), button.form, button);
+});
+
 function preview(part, delay) {
   clearTimeout(previewTimer);
   previewTimer = setTimeout(() => showPreview(part, part.closest("form")), delay);
 }
 
-async function showPreview(part, form) {
+async function showPreview(part, form, button) {
   const id = part.dataset.target || "preview", body = new URLSearchParams(new FormData(form));
+  if (button) body.append(button.name, button.value);
   if (previewing) previewing.abort();
   const asking = previewing = new AbortController();
   const target = document.getElementById(id);
@@ -364,9 +373,10 @@ function versionsHere() {
   return [...document.querySelectorAll("[data-version]")].map((one) => one.id + "=" + one.dataset.version).join(" ");
 }
 
-// Charts and maps change with time alone, so a page is also asked for again when nothing happens.
-const idleRefresh = 15000;
-setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, 5000);
+// Charts and maps change with time alone, so a page is also asked for again when nothing happens; one with data that no
+// event announces (`data-every`) more often.
+const idleRefresh = Number(document.body.dataset.every) || 15000;
+setInterval(() => { if (feed && !document.hidden && Date.now() - refreshedAt > idleRefresh) refresh(); }, Math.min(5000, idleRefresh / 3));
 
 /* ---- Start ----------------------------------------------------------------------------------------------------- */
 
@@ -380,4 +390,5 @@ if (rememberZone()) { useZone(); refresh(); }
 tellTimes();
 countChosen();
 listen();
+for (const part of document.querySelectorAll("[data-preview-now]")) preview(part, 0);
 setInterval(() => { if (!document.hidden) { tellTimes(); tellState(); } }, 1000);
