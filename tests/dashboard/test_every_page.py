@@ -19,17 +19,20 @@ from dashboard.site import Site, serving_site
 from dashboard.test_operation import given_freshness
 from floodmark.dashboard.page import DashboardPage
 from floodmark.dashboard.routes import PAGES
+from floodmark.model.batch import Batch, Item
 from floodmark.model.tokens import Role, is_enough
 from floodmark.model.watches import WatchFields
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.testing.factories import Opened
+from floodmark.testing.factories import Opened, given_lease
 from system.test_overview import stock
 
 pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
-SHOWN = [page for page in PAGES if "GET" in page.methods]
+# A download is no page to look at: test_collected.py.
+DOWNLOADS = ("/export/file",)
+SHOWN = [page for page in PAGES if "GET" in page.methods and page.path not in DOWNLOADS]
 # What to write for the parts of a path.
 PATHS = {
     "/jobs/{job}": "/jobs/news",
@@ -37,6 +40,8 @@ PATHS = {
     "/jobs/{job}/run": "/jobs/news/run",
     "/jobs/{job}/watermark": "/jobs/news/watermark",
     "/executions/{execution}": "/executions/EXECUTION",
+    "/collected/{stream}": "/collected/test:posts",
+    "/item/{stream}/{key}": "/item/test:posts/1",
     "/watches/{watch}": "/watches/fires",
     "/watches/{watch}/edit": "/watches/fires/edit",
     "/sinks/{name}": "/sinks/archive",
@@ -58,6 +63,8 @@ async def given_everything(site: Site) -> str:
     failed = [{"at": "2026-06-01T12:00:00Z", "attempt": 1, "worker": "w", "error": "boom", "details": {}}]
     dead = await given_execution(site, job_id, "dead", error_message="boom", error_details=failed)
     await given_execution(site, job_id, "done", items_new=3, result={"summary": "3 new"})
+    lease = await given_lease(site.resources, name="posts", target="posts")
+    await site.resources.keeping.keep(lease, Batch([Item("1", {"title": "Fire in the harbour"})], stream="test:posts"))
     await site.operations.add_watch(WatchFields(name="fires", query="fire", notify=("webhook",)))
     sinks = site.resources.repositories.sinks
     await sinks.register("archive", "webhook", None)
