@@ -16,6 +16,7 @@ from .logins import LoginOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
+from .runs import RunOperations
 from .search import SearchOperations
 from .sinks import SinkOperations
 from .streams import StreamOperations
@@ -27,6 +28,7 @@ from .watches import WatchOperations
 
 class Operations(
     JobOperations,
+    RunOperations,
     BulkOperations,
     PreviewOperations,
     ExecutionOperations,
