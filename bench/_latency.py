@@ -29,7 +29,7 @@ class Place(Struct, kw_only=True):
 
 
 class Starts(Struct):
-    """The start time of each execution by its id, in seconds."""
+    """The start time of each execution by the name of its job, in seconds."""
 
     at: dict[str, float]
 
@@ -53,7 +53,7 @@ async def worker(place: Place) -> None:
     starts = Starts({})
 
     async def begun(context: Any) -> AsyncIterator[None]:
-        starts.at[context.execution_id] = time.perf_counter()
+        starts.at[context.job_name] = time.perf_counter()
         if len(starts.at) == place.count:
             tell(starts)
             starts.at.clear()

@@ -1,7 +1,8 @@
 """Processes that serve HTTP, and a client that is cheap enough to load them.
 
-`python -m bench._serving DATABASE_URL` serves the API. `python -m bench._serving bare LIST JOB` serves plain routes
-that return the content of these two files. Both print their URL, and serve until their standard input ends.
+`python -m bench._serving DATABASE_URL` serves the API; with a REDIS_URL it also schedules.
+`python -m bench._serving bare LIST JOB` serves plain routes that return the content of these two files.
+Both print their URL, and serve until their standard input ends.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from floodmark.api.app import create_app
 from floodmark.api.server import HttpServer
 from floodmark.observability import logs
 from floodmark.process import eventloop
+from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.wiring.resources import open_resources
 
@@ -114,9 +116,14 @@ def bare(page: bytes, job: bytes) -> FastAPI:
     return app
 
 
-async def _serve(database_url: str) -> None:
-    async with open_resources(Settings(database_url=database_url)) as resources:
+async def _serve(database_url: str, redis_url: str | None = None) -> None:
+    async with open_resources(Settings(database_url=database_url, redis_url=redis_url)) as resources:
+        stop = asyncio.Event()
+        scheduling = None if redis_url is None else asyncio.create_task(SchedulerRole(resources).run(stop))
         await _until_told(create_app(resources))
+        stop.set()
+        if scheduling is not None:
+            await scheduling
 
 
 async def _until_told(app: FastAPI) -> None:
@@ -131,7 +138,7 @@ def main(what: str, *files: str) -> None:
         page, job = (Path(name).read_bytes() for name in files)
         eventloop.run(_until_told(bare(page, job)))
     else:
-        eventloop.run(_serve(what))
+        eventloop.run(_serve(what, *files))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Time from queued to started with an idle worker, compared with a raw pair of XADD and XREADGROUP.
+"""Time from the call to the start with an idle worker, for several ways to ask for a run, compared with a raw pair.
 
 python run.py bench latency [executions of a round] [rounds]
 
-Putting and running are two processes, as with a scheduler and a worker, at 100 executions per second. Floodmark and the
-raw pair take turns, round by round, on the same servers; no sample is left out. A ratio is the median of the ratios of
-the rounds.
+The caller, the worker and the server are three processes, at 100 runs per second. The ways are `run_job` in Python, the
+force-run of the API, and a webhook. Each takes turns with a raw pair of XADD and XREADGROUP, round by round, on the
+same servers. No sample is left out. A ratio is the median of those of the rounds.
 """
 
 import asyncio
@@ -13,20 +13,27 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from itertools import count as numbers
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from floodmark.model.job import Job
+from floodmark.model.audit import Actor
+from floodmark.model.spec import JobSpec
+from floodmark.operations.local import LocalOperations
 from floodmark.settings import Settings
 from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import Resources
 
 from ._latency import Place, Role, Starts
-from ._measuring import Report, both_servers, floodmark, given_event_jobs, interleaved, percentile, ratio, run
+from ._measuring import EVENT, Report, both_servers, floodmark, interleaved, percentile, ratio, run
+from ._serving import request, serving
 
 EVERY = 0.01
+PATIENCE_SECONDS = 60
 
 
 class Receiver:
@@ -51,7 +58,11 @@ class Receiver:
     async def starts(self) -> dict[str, float]:
         """Return the start times of a round."""
         assert self._process.stdout is not None
-        said = await self._process.stdout.readline()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                said = await self._process.stdout.readline()
+        except TimeoutError:
+            raise SystemExit("not every call has led to a start") from None
         if not said:
             raise SystemExit("the other process has ended, see above")
         return msgspec.json.decode(said, type=Starts).at
@@ -71,52 +82,101 @@ class Receiver:
         return sorted((starts[name] - sent[name]) * 1000 for name in sent)
 
 
-async def raw_round(redis: Redis, receiver: Receiver, names: Sequence[str]) -> list[float]:
-    return await receiver.latencies(names, lambda name: redis.xadd("raw", {"id": name}))
+class Round(NamedTuple):
+    """The milliseconds from each call to its start, sorted, and the CPU time of the caller per call."""
+
+    took: list[float]
+    cpu: float
 
 
-async def our_round(resources: Resources, receiver: Receiver, jobs: Sequence[Job]) -> list[float]:
-    store = Jobs(resources.database, resources.clock)
-    forced = [await store.force_run(job) for job in jobs]
-    queued = {one.queued.execution_id: one.queued for one in forced if one.queued is not None}
-    return await receiver.latencies(list(queued), lambda name: resources.queue.put([queued[name]]))
+class Http:
+    """A connection to the API that sends prepared requests."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._where, self._token = urlsplit(url), token
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: object = None) -> None:
+        # The server closes a connection that was idle during other rounds.
+        if self._streams is None or self._streams[0].at_eof():
+            self._streams = await asyncio.open_connection(self._where.hostname, self._where.port)
+        reader, writer = self._streams
+        writer.write(request("POST", f"/api/v2{path}", self._token, body))
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0]))
+        if int(head[9:12]) != 202:
+            raise SystemExit(f"unexpected answer: {head.decode()}")
+
+
+async def a_round(receiver: Receiver, names: Sequence[str], put: Callable[[str], Awaitable[object]]) -> Round:
+    began = time.process_time()
+    took = await receiver.latencies(names, put)
+    return Round(took, (time.process_time() - began) / len(names))
+
+
+async def given_triggered_jobs(resources: Resources, count: int) -> list[str]:
+    """Create jobs that run on demand, each with a webhook of its own."""
+    jobs = Jobs(resources.database, resources.clock)
+    for n in range(count):
+        spec = JobSpec(name=str(n), source="python", target="nothing", stream=f"job-{n}", when=EVENT)
+        await jobs.add(replace(spec, trigger_webhook=f"/bench/{n}"))
+    return [str(n) for n in range(count)]
 
 
 async def main(count: int = 250, rounds: int = 10) -> None:
+    report = Report(
+        f"from the call to the start, idle worker, 100 calls a second, Redis + PostgreSQL: median (range) of the ratios"
+        f" of {rounds} interleaved rounds of {count}"
+    )
     with both_servers() as (postgres, valkey):
         settings = Settings(database_url=postgres.create_database("a"), redis_url=valkey.url)
         place = Place(count=count, redis=valkey.url, database=settings.database_url)
-        redis, names = Redis.from_url(valkey.url, protocol=2), numbers()
+        redis = Redis.from_url(valkey.url, protocol=2)
         await redis.xgroup_create("raw", "g", "0", mkstream=True)
-        async with (
-            floodmark(settings) as resources,
-            Receiver.started("raw", place) as reader,
-            Receiver.started("worker", place) as worker,
-        ):
-            jobs = await given_event_jobs(resources, count)
-            raw, ours = await interleaved(
-                rounds,
-                lambda: raw_round(redis, reader, [str(next(names)) for _ in range(count)]),
-                lambda: our_round(resources, worker, jobs),
-            )
+        async with floodmark(settings) as resources:
+            names = await given_triggered_jobs(resources, count)
+            local = LocalOperations(resources, Actor(who="bench", via="python"))
+            token = (await local.add_token("bench", "operate")).text
+            with serving(settings.database_url, valkey.url) as url:
+                http = Http(url, token)
+                ways: dict[str, Callable[[str], Awaitable[object]]] = {
+                    "run_job": local.run_job,
+                    "force-run over HTTP": lambda name: http.post(f"/jobs/{name}/force-run", {}),
+                    "webhook": lambda name: http.post(f"/triggers/webhook/bench/{name}", {}),
+                }
+                async with Receiver.started("raw", place) as reader, Receiver.started("worker", place) as worker:
+                    raw, *ours = await interleaved(
+                        rounds,
+                        lambda: a_round(reader, names, lambda name: redis.xadd("raw", {"id": name})),
+                        *(partial(a_round, worker, names, way) for way in ways.values()),
+                    )
         await redis.aclose()
-    report = Report(
-        f"from put to start, idle worker, 100 executions a second, Redis + PostgreSQL: median (range) of the ratios"
-        f" of {rounds} interleaved rounds of {count}"
-    )
-    for p, target in ((50, "<= 3x"), (99, "<= 5x")):
-        report.add(
-            f"p{p}",
-            f"{_of_all(ours, p):.2f} ms",
-            f"{_of_all(raw, p):.2f} ms raw pair",
-            ratio((percentile(one, p) for one in ours), (percentile(one, p) for one in raw)),
-            target,
-        )
+    for way, found in zip(ways, ours, strict=True):
+        add_rows(report, way, found, raw)
     report.print()
 
 
-def _of_all(rounds: Sequence[Sequence[float]], p: float) -> float:
-    return percentile(sorted(took for one in rounds for took in one), p)
+def add_rows(report: Report, way: str, ours: Sequence[Round], raw: Sequence[Round]) -> None:
+    for p, target in ((50, "<= 3.5x"), (99, "<= 5x")):
+        report.add(
+            f"{way}, p{p}",
+            f"{_of_all(ours, p):.2f} ms",
+            f"{_of_all(raw, p):.2f} ms raw pair",
+            ratio((percentile(one.took, p) for one in ours), (percentile(one.took, p) for one in raw)),
+            target,
+        )
+    mean = sum(one.cpu for one in ours) / len(ours), sum(one.cpu for one in raw) / len(raw)
+    report.add(
+        f"{way}, CPU of the caller",
+        f"{mean[0] * 1e3:.2f} ms",
+        f"{mean[1] * 1e3:.2f} ms one XADD",
+        ratio((one.cpu for one in ours), (one.cpu for one in raw)),
+        "<= 2.5x",
+    )
+
+
+def _of_all(rounds: Sequence[Round], p: float) -> float:
+    return percentile(sorted(took for one in rounds for took in one.took), p)
 
 
 if __name__ == "__main__":

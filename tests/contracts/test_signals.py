@@ -1,5 +1,6 @@
 """The signal contract within a process, through PostgreSQL and through Redis."""
 
+import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -8,10 +9,12 @@ import pytest
 from redis.asyncio import Redis
 
 from floodmark.coordination.signals.local import LocalSignals
+from floodmark.coordination.signals.mailboxes import folder_of
 from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.coordination.signals.redis import RedisSignals
 from floodmark.observability.events import Events, StepFailed
 from floodmark.settings import Settings
+from floodmark.store.database import SqliteDatabase
 from floodmark.testing.contracts.signals import LATER, SOON, SignalsContract, Tell, wait_for_silence
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_job
@@ -33,6 +36,35 @@ class TestLocalSignals(SignalsContract):
     @pytest.fixture
     def tell(self, signals: Signals) -> Tell:
         return signals.notify
+
+
+@pytest.mark.spec("B17")
+class TestSignalsBetweenProcesses(SignalsContract):
+    """Processes on one SQLite file signal each other, without polling."""
+
+    @pytest.fixture
+    async def signals(self, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Signals]:
+        monkeypatch.setattr("floodmark.coordination.signals.local._POLL_SECONDS", 3600.0)
+        signals = LocalSignals(SqliteDatabase(sqlite_copy))
+        await signals.start()
+        yield signals
+        await signals.stop()
+
+    @pytest.fixture
+    async def tell(self, sqlite_copy: str) -> AsyncIterator[Tell]:
+        other = LocalSignals(SqliteDatabase(sqlite_copy))
+        await other.start()
+        yield other.notify
+        await other.stop()
+
+    async def test_the_mailbox_of_a_dead_process_is_removed(self, tell: Tell, sqlite_copy: str) -> None:
+        folder = folder_of(SqliteDatabase(sqlite_copy).path)
+        assert folder is not None
+        dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        dead.bind(str(folder / "dead"))
+        dead.close()
+        await tell(Topic.QUEUE)
+        assert not (folder / "dead").exists()
 
 
 class TestSqliteSignals(SignalsContract):

@@ -26,7 +26,9 @@ from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
 from floodmark.store import audit
 from floodmark.store.database import PostgresDatabase
+from floodmark.store.postgres import forcing as postgres_forcing
 from floodmark.store.schema import load_metadata
+from floodmark.store.sqlite import forcing as sqlite_forcing
 from floodmark.store.tables import facts
 from floodmark.testing.factories import Opened, given_executions, given_job, take
 from floodmark.wiring.resources import open_resources
@@ -53,6 +55,7 @@ VERBS = {
     "rm": Verb(lambda operations: operations.remove_job("news"), "job.removed", "jobs"),
     "bulk": Verb(lambda operations: operations.bulk_jobs([TagJob(name="news", add=["x"])]), "job.changed", "jobs"),
     "run": Verb(lambda operations: operations.run_job("news", {"depth": 2}), "job.run", "executions"),
+    "run-many": Verb(lambda operations: operations.run_many(["news"], {"depth": 2}), "job.run", "executions"),
     "retry": Verb(lambda operations: operations.retry_letters(Letters(job="broken")), "letters.retried", "executions"),
     "watermark": Verb(lambda operations: operations.set_watermark("s", {"id": 7}), "watermark.set", "watermarks"),
     "limit": Verb(lambda operations: operations.set_limit("telegram", 60, "by hand"), "limit.set", "limits"),
@@ -86,7 +89,8 @@ async def operations(opened: Opened) -> AsyncIterator[LocalOperations]:
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Fail-points are dead in a process that was not started for them."""
-    monkeypatch.setattr(audit, "failpoint", failpoints.hit)
+    for module in (audit, postgres_forcing, sqlite_forcing):
+        monkeypatch.setattr(module, "failpoint", failpoints.hit)
     yield failpoints.arm
     failpoints.arm("")
 
@@ -136,7 +140,7 @@ async def test_a_change_and_its_audit_are_committed_together_or_not_at_all(
     after = await everything(operations)
     assert after[verb.table] != before[verb.table]
     assert [row["action"] for row in after["audit"][len(before["audit"]) :]] == [verb.action]
-    assert len(put) == (name in ("run", "retry"))
+    assert len(put) == (name in ("run", "run-many", "retry"))
 
 
 async def test_a_process_that_is_killed_between_the_two_leaves_neither(sqlite_copy: str, tmp_path: Path) -> None:

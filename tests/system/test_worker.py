@@ -12,6 +12,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
@@ -556,3 +557,30 @@ async def _take_away(resources: Resources, execution_id: str) -> None:
 async def _alter(resources: Resources, statement: str) -> None:
     async with resources.database.writing() as connection:
         await connection.execute(text(statement))
+
+
+@pytest.mark.spec("B17")
+async def test_outcomes_that_cannot_be_written_keep_their_slots(redis_on_postgres: Opened, pg_clean: str) -> None:
+    """Else a worker would go on leasing, and hold far more executions than it has slots for."""
+    async with redis_on_postgres() as resources, working(resources, nothing, slots=10, batch=100) as worker:
+        # Connects, and prepares its statements.
+        await given_queued(resources)
+        await until(resources, done=1)
+        await given_queued(resources, 100, put=False)
+        other = await asyncpg.connect(pg_clean)
+        await other.execute("BEGIN")
+        # Claims read jobs, and only outcomes write them.
+        await other.execute("LOCK TABLE jobs IN EXCLUSIVE MODE")
+        await requeue(resources)
+        await eventually(lambda: len(worker._held) >= 10, within=120)
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            assert len(worker._held) == 10
+        await other.execute("ROLLBACK")
+        await eventually(lambda: _all_ended(resources), within=120)
+        await other.close()
+
+
+async def _all_ended(resources: Resources) -> bool:
+    """Return whether each was run; those that waited for the lock for too long will be run again."""
+    return not {"queued", "running"} & (await states(resources)).keys()

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import ENDED, Execution, State
 from floodmark.model.job import Job, ScheduleType
 from floodmark.model.notes import notes_of
 from floodmark.model.shapes import execution_shape
 from floodmark.operations.declared import AsyncOperations
+from floodmark.operations.runs import MOST_RUNS
 from floodmark.triggers import instants, zone_of
 from floodmark.triggers.cron import cron
 
@@ -91,22 +91,24 @@ def _run_many(
     """Request a run of each chosen job, and list those that failed. Exit code 1 if there are any."""
     failed: dict[str, str] = {}
 
-    async def work(operations: AsyncOperations) -> list[Execution]:
+    async def work(operations: AsyncOperations) -> tuple[int, list[Execution]]:
         requested = await _request_runs(operations, await selection.choose(operations), params, failed)
-        if not wait:
-            return [await operations.execution(execution_id) for _, execution_id in requested]
-        ended = [await _wait_for_end(cli, operations, *one, is_shown=False) for one in requested]
-        failed.update({one.job_name: one.error_message or one.state for one in ended if one.state is not State.DONE})
-        return ended
+        if wait:
+            ended = [await _wait_for_end(cli, operations, *one, is_shown=False) for one in requested]
+            bad = {one.job_name: one.error_message or one.state for one in ended if one.state is not State.DONE}
+            failed.update(bad)
+            return len(ended), ended
+        shown = [await operations.execution(execution_id) for _, execution_id in requested if as_json]
+        return len(requested), shown
 
-    executions = cli.work(work)
+    count, executions = cli.work(work)
     if as_json:
         print_json({"executions": [execution_shape(one) for one in executions], "failed": failed})
     else:
         if failed:
             cli.out.print(table("failed", "", rows=list(failed.items())))
         verb, bad = "Ran" if wait else "Requested runs of", f", {len(failed):,} failed" if failed else ""
-        cli.out.print(f"{verb} {counted(len(executions), 'job')}{bad}.")
+        cli.out.print(f"{verb} {counted(count, 'job')}{bad}.")
     if failed:
         raise typer.Exit(1)
 
@@ -116,11 +118,15 @@ async def _request_runs(
 ) -> list[tuple[Job, str]]:
     """Return the jobs with the ids of their executions; those that are refused are added to `failed`."""
     requested: list[tuple[Job, str]] = []
-    for job in jobs:
-        try:
-            requested.append((job, (await operations.run_job(job.job_id, params or None)).execution_id))
-        except (InvalidInput, Conflict, NotFound) as error:
-            failed[job.name] = f"{error} ({error.hint})" if error.hint else str(error)
+    for start in range(0, len(jobs), MOST_RUNS):
+        some = jobs[start : start + MOST_RUNS]
+        report = await operations.run_many([job.job_id for job in some], params or None)
+        for job, line in zip(some, report.results, strict=True):
+            if line.run is not None:
+                requested.append((job, line.run.execution_id))
+            elif line.error is not None:
+                hint = line.error.hint
+                failed[job.name] = f"{line.error.detail} ({hint})" if hint else line.error.detail
     return requested
 
 

@@ -19,6 +19,7 @@ from .notifications import NotificationOperations
 from .previews import PreviewOperations
 from .readers import ReaderOperations
 from .reports import ReportOperations
+from .runs import RunOperations
 from .search import SearchOperations
 from .sinks import SinkOperations
 from .streams import StreamOperations
@@ -30,6 +31,7 @@ from .watches import WatchOperations
 
 class Operations(
     JobOperations,
+    RunOperations,
     BulkOperations,
     PreviewOperations,
     ExecutionOperations,

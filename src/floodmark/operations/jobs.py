@@ -102,14 +102,6 @@ class JobFilter(Struct, frozen=True, kw_only=True):
 ANY_JOB = JobFilter()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """A requested execution."""
-
-    execution_id: str
-    scheduled_for: datetime
-    reason: Annotated[str | None, Meta(description="Why it does not start at once; null if it does.")] = None
-
-
 class Run(Struct, frozen=True, kw_only=True):
     """An upcoming run."""
 
@@ -226,30 +218,6 @@ class JobOperations:
 
         Its schedule continues.
         """
-
-    @post(
-        "/jobs/{job_id}/force-run",
-        tag=_TAG,
-        operation_id="force_run",
-        status=202,
-        headers=lambda asked: {"Location": f"/api/v2/executions/{asked.execution_id}"},
-        body=("RunIn", "Options of one run."),
-    )
-    async def run_job(
-        self,
-        name: JobId,
-        params: Annotated[
-            Mapping[str, Any] | None,
-            Body(
-                "Params for this run only, over those of the job.",
-                type=dict[str, Any],
-                send=lambda params: dict(params) or None,
-                examples=[{"history": 50}],
-                json_schema_extra=_leave_out_default,
-            ),
-        ] = None,
-    ) -> Asked:
-        """Run a job now. This ignores the schedule, and also runs a paused job."""
 
     @get("/jobs/{job_id}/explain", tag=_TAG, operation_id="explain_job")
     async def explain(self, name: JobId) -> Explanation:

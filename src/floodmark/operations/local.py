@@ -1,5 +1,6 @@
 """The operations in this process, on the store of the installation."""
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,7 @@ class LocalOperations(AsyncOperations, Handlers):
         return await getattr(handlers, operation.name)(**arguments)
 
 
+@cache
 def handlers_of(operation: Operation[Any, Any]) -> type[Handlers]:
     """Return the class that handles an operation: it inherits its declaration, in the module of the same name."""
     module = import_module(f"{__package__}.handlers.{operation.module.rpartition('.')[2]}")

@@ -42,6 +42,8 @@ POINTS = (
 OPERATION_POINT = "operation.changed"
 # Between sending a notification and recording that it was sent.
 NOTIFY_POINT = "notify.sent"
+# Between storing requested executions and putting them on the queue.
+FORCE_POINT = "force.committed"
 # Between two writes of a count for charts.
 COUNT_POINT = "count.written"
 # In the transaction that begins or extends the search index, and after it.
@@ -60,6 +62,7 @@ MEDIA_POINTS = ("media.part", "media.placed")
 OTHER_POINTS = (
     OPERATION_POINT,
     NOTIFY_POINT,
+    FORCE_POINT,
     COUNT_POINT,
     *SEARCH_POINTS,
     *EXPORT_POINTS,

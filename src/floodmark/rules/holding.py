@@ -9,6 +9,9 @@ from floodmark.model.execution import Hold, State
 
 from .starting import FORCED, holds_pause
 
+# The reason of a new execution that waits for another execution of its job (`Hold.OVERLAP`).
+WAITS_FOR_EXECUTION = "waits for execution {execution_id}, which is {state}"
+
 
 class Unfinished(Struct, frozen=True, kw_only=True):
     """An unfinished execution of a job. `is_unmet`: a job it depends on has yet to succeed."""
@@ -50,7 +53,7 @@ def is_freed(execution: Unfinished, *, is_paused: bool) -> bool:
 
 def wait_for_execution(execution_id: str, state: str) -> str:
     """Return the reason of a new execution that waits for another execution of its job (`Hold.OVERLAP`)."""
-    return f"waits for execution {execution_id}, which is {state}"
+    return WAITS_FOR_EXECUTION.format(execution_id=execution_id, state=state)
 
 
 def wait_for_success(names: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ from floodmark.rules.backoff import backoff
 
 from .async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from .postgres_connection import LONG_WORK, USUAL_STEP, Connection, Deadline, PostgresConnector
+from .replanning import Replanning
 
 if TYPE_CHECKING:
     import asyncpg
@@ -240,6 +241,7 @@ class PostgresDatabase(Database):
         cold = max(1, pool_max // 3)
         self._events, self.connector = events, PostgresConnector(make_url(url), step=step)
         self._hot = _HotConnections(self.connector, size=max(1, pool_max - cold), kept=max(1, pool_min))
+        self.replanning = Replanning()
         super().__init__(
             _engine(
                 make_url(url),
@@ -276,6 +278,7 @@ class PostgresDatabase(Database):
         step = self.connector.step.total_seconds()
         timer = Deadline(step, partial(self.connector.give_up_on, connection))
         try:
+            await self.replanning.check(connection)
             return await work(connection)
         except asyncio.CancelledError:
             # The server may still be running the statement, or be dead: do not let the next step use the connection.

@@ -6,8 +6,7 @@ every change of a job increases it by one on both databases.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from itertools import count
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -16,13 +15,13 @@ from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.errors import Conflict, NotFound
+from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
-from floodmark.model.execution import Execution, Hold, Queued, State
+from floodmark.model.execution import Execution, State
 from floodmark.model.ids import new_id
-from floodmark.model.job import SCHEDULER_VERSION, Job, Priority
+from floodmark.model.job import Job, Priority
 from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
-from floodmark.rules.holding import wait_for_execution
 from floodmark.rules.starting import FORCED, JOB_DELETED
 
 from .async_engine import AsyncConnection
@@ -30,9 +29,10 @@ from .budgets import Budgets
 from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
 from .dialects import fits_pattern, json_has, raw
-from .execution_rows import SELECT_EXECUTION, execution_from_row, find_under_way
+from .execution_rows import SELECT_EXECUTION, execution_from_row
+from .forcing import Forced, RequestedRuns
 from .job_changes import write_changes
-from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_json, check_names, set_budget
+from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_names, set_budget
 from .name_search import find_job, find_jobs
 from .repository import Repository, bound_limit
 from .rows import JOB_COLUMNS, job_from_row
@@ -41,17 +41,7 @@ from .tables import WHEN_COLUMNS, job_executions, jobs
 MOST_FOUND = 500
 
 JOB_ROWS = select(*(raw(jobs.c[name]) for name in JOB_COLUMNS))
-_MICROSECOND = timedelta(microseconds=1)
 _CANCELLED = "cancelled by operator"
-
-
-class Forced(Struct, frozen=True, kw_only=True):
-    """An execution that a person asked for. `queued` is None if it has to wait; then `reason` says for what."""
-
-    execution_id: str
-    scheduled_for: datetime
-    queued: Queued | None
-    reason: str | None = None
 
 
 class Declared(Struct, frozen=True, kw_only=True):
@@ -67,6 +57,7 @@ class Jobs(Repository):
     def __init__(self, database: Database, clock: Clock, budgets: Budgets | None = None) -> None:
         super().__init__(database, clock)
         self._budgets = budgets or Budgets(database, clock)
+        self._runs = RequestedRuns(database, clock)
 
     async def add(self, spec: JobSpec, *, job_id: str | None = None, replace_existing: bool = False) -> Job:
         """Create a job. Raises `InvalidInput` for an invalid spec, `Conflict` for a name that is taken.
@@ -164,6 +155,21 @@ class Jobs(Repository):
         """
         async with self._database.reading() as connection:
             return await _read_job(connection, await find_job(connection, text))
+
+    async def get_exactly(self, texts: Sequence[str]) -> dict[str, Job]:
+        """Return the jobs with these names or ids, by the text that names them. One without a job is left out."""
+        typed = {text: clean(text.strip()) for text in texts}
+        wanted = sorted(set(typed.values()))
+        ids = sorted({*wanted, *(text.replace("-", "").lower() for text in wanted)})
+        async with self._database.reading() as connection:
+            found = await _read_jobs(connection, JOB_ROWS.where(or_(jobs.c.name.in_(wanted), jobs.c.job_id.in_(ids))))
+        by_name = {job.name: job for job in found}
+        by_id = {job.job_id: job for job in found}
+        chosen = {
+            text: by_name.get(one) or by_id.get(one) or by_id.get(one.replace("-", "").lower())
+            for text, one in typed.items()
+        }
+        return {text: job for text, job in chosen.items() if job is not None}
 
     async def find_by_name(self, name: str) -> Job | None:
         """Return the job of exactly this name, if there is one."""
@@ -281,35 +287,11 @@ class Jobs(Repository):
         It waits for another execution of the job that is under way, but not for one that is held by a pause or a
         dependency: that may be held for ever.
         """
-        given = None if params is None else check_json("params", dict(params), hint='for example {"depth": 2}')
-        async with self._database.writing() as connection:
-            # Locked, so that the second of two concurrent calls sees the first.
-            current = await _lock_job(connection, job.job_id, job.name)
-            if current["scheduler_version"] != SCHEDULER_VERSION:
-                raise Conflict(
-                    f"{current['name']} belongs to the old scheduler, which may be running it",
-                    hint=f"take it over first: floodmark migrate-jobs {current['name']}",
-                )
-            other = (await find_under_way(connection, [job.job_id])).get(job.job_id)
-            reason = None if other is None else wait_for_execution(other.execution_id, other.state)
-            row = {
-                "execution_id": new_id(),
-                "job_id": job.job_id,
-                "job_name": current["name"],
-                "state": State.QUEUED if reason is None else State.WAITING,
-                "priority": current["priority"],
-                "trigger": trigger,
-                "params": given,
-                "reason": reason,
-                "hold": None if reason is None else Hold.OVERLAP,
-                "queue_rank": self._now() if reason is None else None,
-                "created_at": self._now(),
-                "traceparent": traceparent,
-            }
-            scheduled_for = await self._insert_execution(connection, row, now or self._clock.now())
-        # A person is waiting for it, so it gets the highest priority in the queue.
-        queued = Queued(row["execution_id"], Priority.HIGH, traceparent) if reason is None else None
-        return Forced(execution_id=row["execution_id"], scheduled_for=scheduled_for, queued=queued, reason=reason)
+        request = self._runs.request(job.job_id, params, trigger=trigger, now=now, traceparent=traceparent)
+        try:
+            return await self._runs.force(request)
+        except NotFound:
+            raise _gone(job.name) from None
 
     async def cancel(self, job: Job) -> int:
         """Cancel all unfinished executions; running ones end with the next heartbeat. Returns how many."""
@@ -379,16 +361,6 @@ class Jobs(Repository):
         needed = await find_jobs(connection, on)
         refuse_itself(job_id, name, needed)
         return await set_dependencies(connection, self._database, job_id, needed)
-
-    async def _insert_execution(self, connection: AsyncConnection, row: Mapping[str, Any], now: datetime) -> datetime:
-        """Insert an execution at the first microsecond from `now` on that the job has not used. Returns that time."""
-        for step in count():
-            scheduled_for = now + step * _MICROSECOND
-            statement = self._insert_into(job_executions).values(**row, scheduled_for=scheduled_for)
-            statement = statement.on_conflict_do_nothing(index_elements=["job_id", "scheduled_for"])
-            if (await connection.execute(statement.returning(job_executions.c.execution_id))).scalar() is not None:
-                return scheduled_for
-        raise AssertionError("unreachable")
 
     async def _cancel_where(self, connection: AsyncConnection, which: ColumnElement[bool], reason: str) -> int:
         cell, now = job_executions.c, self._now()

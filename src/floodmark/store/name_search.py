@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Column, case, func, or_, select
 
 from floodmark.errors import InvalidInput, NotFound
+from floodmark.model.clean_text import clean
 
 from .async_engine import AsyncConnection
 from .tables import jobs, watermarks
@@ -18,7 +19,7 @@ _SHOWN = 10
 
 async def find_job(connection: AsyncConnection, text: str) -> str:
     """Return the id of the job with this name or id, or with a name or id that starts with the text."""
-    typed = text.strip()
+    typed = clean(text.strip())
     # Ids are stored without dashes, but imported ones may have them.
     exact = or_(jobs.c.name == typed, jobs.c.job_id.in_((typed, typed.replace("-", "").lower())))
     best = case((jobs.c.name == typed, 0), else_=1)

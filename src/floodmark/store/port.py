@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from floodmark.model.batch import Batch, Kept
 from floodmark.model.execution import Hold, Lease, Queued, State
-from floodmark.model.job import DueJob, Priority
+from floodmark.model.job import SCHEDULER_VERSION, DueJob, Priority
 from floodmark.model.outcome import Outcome
 from floodmark.rules.budgets import Terms
 
@@ -71,6 +71,64 @@ class Firing(Protocol):
         """Fire as many adaptive jobs as the budgets allow now, and adjust the prices.
 
         Hinted jobs come first, then those that are due first, also before they are due.
+        """
+        ...
+
+
+class AuditText(Struct, frozen=True, kw_only=True, gc=False):
+    """The entry of a requested run in the audit log; `after` is JSON."""
+
+    who: str
+    via: str
+    request_id: str | None
+    after: str
+
+
+class RunRequest(Struct, frozen=True, kw_only=True, gc=False):
+    """A requested execution. `job` is the exact name or id of a job; `params` is JSON.
+
+    With `version` it is refused if the job is not at this version. With `audit` it is recorded in the audit log.
+    """
+
+    execution_id: str
+    job: str
+    scheduled_for: datetime
+    trigger: str
+    params: str | None = None
+    traceparent: str | None = None
+    version: int | None = None
+    audit: AuditText | None = None
+
+
+class RunAnswer(Struct, frozen=True, kw_only=True, gc=False):
+    """The answer to a requested execution.
+
+    `job_id` is None if there is no such job. Nothing is written unless `is_written`. `reason` says why it waits.
+    """
+
+    job_id: str | None = None
+    name: str = ""
+    version: int = 0
+    scheduler_version: int = 0
+    is_written: bool = False
+    scheduled_for: datetime | None = None
+    reason: str | None = None
+
+
+def is_accepted(request: RunRequest, answer: RunAnswer) -> bool:
+    """Return whether an execution of the job that was found may be written."""
+    is_right = request.version is None or request.version == answer.version
+    return answer.job_id is not None and answer.scheduler_version == SCHEDULER_VERSION and is_right
+
+
+class Forcing(Protocol):
+    """Creates executions that people and programs ask for."""
+
+    async def force(self, requests: Sequence[RunRequest]) -> list[RunAnswer]:
+        """Write the requested executions with their audit entries, in one transaction; queued, or waiting.
+
+        One waits for an earlier execution of its job that is queued, running or waiting for another. It is scheduled
+        for the first free microsecond of its job from `scheduled_for` on. Writing a request twice changes nothing.
         """
         ...
 

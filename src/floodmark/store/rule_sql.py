@@ -74,6 +74,10 @@ SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_o
 # `rescue.count_rescues`; `w` is the watermark with the fence of the execution.
 RESCUES = "CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END"
 
+# The executions that a new one of the same job has to wait for. Those held by a pause or a dependency do not count,
+# because they may be held for ever.
+UNDER_WAY = "e.completed_at IS NULL AND (e.hold IS NULL OR e.hold = 'overlap')"
+
 # The jobs that the scheduler plans.
 PLANNABLE = (
     f"j.schedule_enabled AND NOT j.paused AND j.invalid_reason IS NULL AND j.scheduler_version = {SCHEDULER_VERSION}"

@@ -39,6 +39,8 @@ from floodmark.rules.breaker import Thresholds
 from floodmark.settings import Settings
 from floodmark.sources.validation import Validation
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
+from floodmark.store.forcing import RequestedRuns
+from floodmark.store.known_jobs import KnownJobs
 from floodmark.store.migrate import migrate, require_newest
 from floodmark.store.port import Firing, Keeping, Leasing, Spending, Upkeep
 from floodmark.store.sqlite.firing import SqliteFiring
@@ -87,6 +89,8 @@ class Resources(Struct, frozen=True, kw_only=True):
     signals: Signals
     leases: Leases
     queue: Queue
+    runs: RequestedRuns
+    known_jobs: KnownJobs
     firing: Firing
     leasing: Leasing
     keeping: Keeping
@@ -204,7 +208,7 @@ async def open_resources(
         stack.push_async_callback(signals.stop)
         lock = _lock(database, signals, name)
         stack.callback(lock.release)
-        yield _wire(
+        resources = _wire(
             settings,
             name=name,
             tracing=tracing,
@@ -219,6 +223,8 @@ async def open_resources(
             lock=lock,
             validation=validation or Validation(),
         )
+        stack.push_async_callback(resources.runs.close)
+        yield resources
 
 
 async def _prepare(database: Database, patience: timedelta) -> None:
@@ -380,6 +386,8 @@ def _wire(
         signals=signals,
         leases=leases,
         queue=queue,
+        runs=RequestedRuns(database, clock, queue.put),
+        known_jobs=KnownJobs(repositories.jobs),
         firing=firing,
         leasing=leasing,
         keeping=keeping,

@@ -61,7 +61,7 @@ class Worker:
         self._held: dict[str, tuple[Lease, Interrupt]] = {}
         self._ended: list[Settlement] = []
         self._work, self._room, self._outcome = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._busy, self._started = 0, 0
+        self._busy, self._written = 0, 0
         self._pace, self._pace_since = 0.0, time.monotonic()
         self.is_draining = False
         self._stopping, self._is_over = False, False
@@ -213,13 +213,17 @@ class Worker:
         return 0 if self._ready and space < self._batch else min(space, self._batch)
 
     def _count_space(self) -> int:
-        """Return the number of slots that are free or will be free very soon."""
+        """Return the number of slots that are free or will be free very soon.
+
+        An execution occupies its slot until its outcome is written: while the store cannot write, nothing is leased.
+        """
         now = time.monotonic()
         if now - self._pace_since > _AHEAD_SECONDS:
-            self._pace = self._started / (now - self._pace_since) * _AHEAD_SECONDS
-            self._started, self._pace_since = 0, now
-        ahead = min(2 * self._batch, max(int(self._pace), self._started))
-        return self.slots + ahead - len(self._ready) - self._busy
+            self._pace = self._written / (now - self._pace_since) * _AHEAD_SECONDS
+            self._written, self._pace_since = 0, now
+        # One batch is being written and one starts, while the next ones are leased.
+        ahead = min(4 * self._batch, max(int(self._pace), self._written))
+        return self.slots + ahead - len(self._held)
 
     async def _slot(self) -> None:
         while True:
@@ -240,7 +244,6 @@ class Worker:
             self._room.set()
             return self._close(lease, interrupt.outcome, 0.0)
         self._busy += 1
-        self._started += 1
         self._events.emit(ExecutionStarted(lease.job.name, lease.execution_id, lease.attempt, lease.waited))
         began = time.monotonic()
         try:
@@ -255,6 +258,7 @@ class Worker:
         """Queue the outcome for writing. Without an outcome another worker holds the lease, and nothing is written."""
         if outcome is None:
             self._forget(lease)
+            self._room.set()
         else:
             self._ended.append(Settlement(lease=lease, outcome=outcome, duration=duration))
         self._outcome.set()
@@ -297,6 +301,7 @@ class Worker:
         failpoint("settle.before")
         settled = await self._queue.settle(batch)
         failpoint("settle.acked")
+        self._written += len(batch)
         for settlement, is_mine in zip(batch, settled, strict=True):
             lease, outcome = settlement.lease, settlement.outcome
             self._forget(lease)
@@ -320,6 +325,7 @@ class Worker:
                     trace_id_of(lease.traceparent),
                 )
             )
+        self._room.set()
         self._events.emit(SlotsChanged(self.slots, self._busy))
 
 

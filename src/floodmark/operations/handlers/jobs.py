@@ -16,8 +16,7 @@ from floodmark.model.job_fields import columns_of
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.model.shapes import job_shape
 from floodmark.model.spec import JobSpec
-from floodmark.observability.tracing import triggered
-from floodmark.operations.jobs import ANY_JOB, Asked, JobFilter, JobOperations, Runs
+from floodmark.operations.jobs import ANY_JOB, JobFilter, JobOperations, Runs
 from floodmark.operations.views import Views
 from floodmark.rules.explain import Explanation, explain
 from floodmark.sources.validation import unmask_changes
@@ -132,19 +131,6 @@ class JobHandlers(JobOperations, Handlers):
             count = await self.store.jobs.cancel(job)
             await self.record("job.cancelled", f"job:{job.name}", after={"executions": count})
         return count
-
-    async def run_job(self, name: str, params: Mapping[str, Any] | None = None) -> Asked:
-        with triggered(self.resources.tracing, "manual", name) as traceparent:
-            async with self.transaction():
-                job = await self.store.jobs.get(name)
-                if params:
-                    await self.validate(job.target, lambda: self.resources.validation.run(job, params), None)
-                forced = await self.store.jobs.force_run(job, params=params or None, traceparent=traceparent)
-                after = {"execution_id": forced.execution_id, "params": dict(params or {})}
-                await self.record("job.run", f"job:{job.name}", after=after)
-            if forced.queued is not None:
-                await self.resources.queue.put([forced.queued])
-        return Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)
 
     async def _change(self, name: str, action: str, change: Callable[[Job], Awaitable[Job]]) -> Job:
         async with self.transaction(Topic.JOBS):

@@ -114,10 +114,10 @@ WITH o AS (
            reason = {fill_text(OFFERED, worker="o.worker")}, not_before = clock_timestamp() + $5::interval
       FROM o WHERE e.execution_id = o.execution_id AND e.state || '' = 'running' AND e.fence = o.fence
                AND e.cancel_requested IS NULL
-    RETURNING e.execution_id
+    RETURNING e.execution_id, o.stream, o.fence
 ), freed AS (
     UPDATE watermarks w SET lease_until = NULL
-      FROM o JOIN offered USING (execution_id) WHERE w.stream = o.stream AND w.fence = o.fence
+      FROM offered o WHERE w.stream = o.stream AND w.fence = o.fence
 )
 SELECT execution_id FROM offered
 """
@@ -177,8 +177,8 @@ _SOURCE = "substr(p.stream, 1, GREATEST(strpos(p.stream, ':') - 1, 0))"
 _TARGET = "substr(p.stream, strpos(p.stream, ':') + 1)"
 _NEXT = f"""
     SELECT n.execution_id
-      FROM (SELECT ended.job_id, s.stream, max(ended.started_at) AS last_run FROM ended JOIN s USING (execution_id)
-             WHERE ended.state IN {_ENDED} GROUP BY ended.job_id, s.stream) p
+      FROM (SELECT ended.job_id, ended.stream, max(ended.started_at) AS last_run FROM ended
+             WHERE ended.state IN {_ENDED} GROUP BY ended.job_id, ended.stream) p
       CROSS JOIN LATERAL (
         SELECT e.execution_id
           FROM jobs j
@@ -216,7 +216,8 @@ WITH s AS (
                                 ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END,
            result = COALESCE(s.result::jsonb, e.result)
       FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
-    RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept
+    RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept,
+              s.stream, s.fence
 ), freed AS (
     UPDATE watermarks w
        SET lease_until = NULL,
@@ -224,7 +225,7 @@ WITH s AS (
            last_checked_at = CASE WHEN ended.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
            last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
                                  ELSE w.last_parsed_at END
-      FROM s JOIN ended USING (execution_id) WHERE w.stream = s.stream AND w.fence = s.fence
+      FROM ended WHERE w.stream = ended.stream AND w.fence = ended.fence
 ), updated_jobs AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
            last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END

@@ -59,19 +59,23 @@ SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
 """
 
 _RESCUE = f"""
-WITH silent AS (
-    SELECT e.execution_id,
-           {RESCUES} AS rescues
-      FROM executions e LEFT JOIN jobs j USING (job_id)
-      LEFT JOIN watermarks w ON w.stream = {STREAM} AND w.fence = e.fence
-     WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
-     ORDER BY e.lease_until LIMIT $1 FOR UPDATE OF e SKIP LOCKED
+WITH silent AS MATERIALIZED (
+    SELECT e.execution_id, e.job_id, e.fence, e.started_at, e.rescues, e.cancel_requested
+      FROM executions e WHERE e.state = 'running' AND e.lease_until < clock_timestamp()
+     ORDER BY e.lease_until LIMIT $1 FOR UPDATE SKIP LOCKED
+), counted AS (
+    -- LIMIT keeps the planner from joining in another order.
+    SELECT e.execution_id, e.cancel_requested, {RESCUES} AS rescues
+      FROM silent e
+      LEFT JOIN LATERAL (SELECT {STREAM} AS stream FROM jobs j WHERE j.job_id = e.job_id LIMIT 1) j ON true
+      LEFT JOIN LATERAL (
+        SELECT w.moved_at FROM watermarks w WHERE w.stream = j.stream AND w.fence = e.fence LIMIT 1) w ON true
 ), judged AS (
-    SELECT s.execution_id, s.rescues, e.cancel_requested,
-           CASE WHEN e.cancel_requested IS NOT NULL THEN 'cancelled' WHEN s.rescues > $2 THEN 'dead'
+    SELECT c.execution_id, c.rescues, c.cancel_requested,
+           CASE WHEN c.cancel_requested IS NOT NULL THEN 'cancelled' WHEN c.rescues > $2 THEN 'dead'
                 ELSE 'queued' END AS state,
-           {fill_text(GIVEN_UP, rescues="s.rescues")} AS error
-      FROM silent s JOIN executions e USING (execution_id)
+           {fill_text(GIVEN_UP, rescues="c.rescues")} AS error
+      FROM counted c
 ), rescued AS (
     UPDATE executions e
        SET state = n.state,
