@@ -79,7 +79,7 @@ OPEN = {
 EXECUTION = "0" * 31 + "7"
 SECRET = "a secret key for tests, long enough"
 # Something of each kind that is there, under the name that paths have for it.
-# A watch needs a channel; no message is sent, because nothing runs.
+# A watch needs a channel. The process that is asked does not have it, so that no message is sent.
 SLACK = "https://hooks.example.com/services/1"
 THERE: dict[str, str] = {
     "job_id": "news",
@@ -96,6 +96,7 @@ THERE: dict[str, str] = {
     "consumer": "reader:there",
     "watch": "there",
     "media_id": "9000001",
+    "channel": "slack",
 }
 # Whoever sends webhooks is no program of ours: what can be understood is taken, also if it is not quite as documented.
 LENIENT = ("/api/v2/triggers/webhook", "/api/v2/triggers/webhook/{path}")
@@ -171,7 +172,7 @@ def serving_place(url: str) -> Iterator[Place]:
         opened = opening(url)(notify_slack_url=SLACK)
         resources = runner.run(opened.__aenter__())
         try:
-            with api_process(url, FLOODMARK_SECRET_KEY=SECRET, NOTIFY_SLACK_URL=SLACK) as served:
+            with api_process(url, FLOODMARK_SECRET_KEY=SECRET) as served:
                 yield Place(served, resources, runner)
         finally:
             runner.run(opened.__aexit__(None, None, None))

@@ -57,14 +57,14 @@ PATHS = {
 
 async def given_everything(site: Site) -> str:
     """Something for every page; return the id of an execution that failed."""
+    lease = await given_lease(site.resources, name="posts", target="posts")
+    await site.resources.keeping.keep(lease, Batch([Item("1", {"title": "Fire in the harbour"})], stream="test:posts"))
     await stock(site.resources)
     await given_freshness(site)
     job_id = await site.job("news", tags=["city"])
     failed = [{"at": "2026-06-01T12:00:00Z", "attempt": 1, "worker": "w", "error": "boom", "details": {}}]
     dead = await given_execution(site, job_id, "dead", error_message="boom", error_details=failed)
     await given_execution(site, job_id, "done", items_new=3, result={"summary": "3 new"})
-    lease = await given_lease(site.resources, name="posts", target="posts")
-    await site.resources.keeping.keep(lease, Batch([Item("1", {"title": "Fire in the harbour"})], stream="test:posts"))
     await site.operations.add_watch(WatchFields(name="fires", query="fire", notify=("webhook",)))
     sinks = site.resources.repositories.sinks
     await sinks.register("archive", "webhook", None)

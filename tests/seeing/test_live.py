@@ -47,6 +47,8 @@ HOST = "shop.test"
 # What no run brings about: scans need a browser, these others a step that fails, somebody to notify, a forging hub.
 NOT_CAUSED = {"floodmark_scans_total", "floodmark_step_failures_total", "floodmark_notifications_total"}
 NOT_CAUSED |= {"floodmark_store_retries_total", "floodmark_hints_refused_total"}
+# These channels post no files.
+NOT_CAUSED |= {"floodmark_media_files_total", "floodmark_media_bytes_total"}
 # What Prometheus and the Pushgateway say of themselves.
 # With a colon: made by a rule.
 OF_OTHERS = re.compile(r"up$|scrape_|push_(failure_)?time_seconds$|.*:")
@@ -122,6 +124,7 @@ async def test_every_panel_and_every_alert_has_something_to_show(
             sqlite_copy,
             listen=(BreakerMoved, PagesVisited),
             pushgateway_url=gateway.url,
+            notify_webhook_url=site.at(HOST, "/hook"),
             sinks="archive=webhook, broken=webhook",
             foreign={f"SINK_{name}_URL": site.at(HOST, f"/{name}") for name in ("ARCHIVE", "BROKEN")},
             **{**QUICK, **site.settings(HOST)},
@@ -129,9 +132,10 @@ async def test_every_panel_and_every_alert_has_something_to_show(
         watched(desk, gateway) as prometheus,
     ):
         site.always("/ARCHIVE", status(204))
+        site.always("/hook", status(204))
         site.always("/BROKEN", status(500))
         operations = LocalOperations(desk.resources, Actor(who="tester", via="test"))
-        await operations.add_watch(WatchFields(name="posts", query="still"))
+        await operations.add_watch(WatchFields(name="posts", query="still", notify=("webhook",)))
         await asyncio.gather(read_channels(desk, living, telegram), crawl(desk, site), be_triggered(desk))
         queries = [*panel_queries(), *alert_queries()]
 

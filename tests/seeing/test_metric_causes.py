@@ -279,6 +279,8 @@ REPAIRED = (
 SHARED = ("floodmark_executions_offered_total",)
 # By test_websub.py, with a real hub.
 REFUSED = ("floodmark_hints_refused_total",)
+# By sources/test_telegram_media.py.
+DOWNLOADED = ("floodmark_media_files_total", "floodmark_media_bytes_total")
 # By system/test_search.py.
 INDEXED = ("floodmark_search_items_total", "floodmark_search_lag_seconds")
 # By delivering/test_sinks.py, with real receivers.
@@ -460,6 +462,7 @@ def test_no_metric_is_without_a_cause() -> None:
             UNFINISHED,
             SHARED,
             REFUSED,
+            DOWNLOADED,
             INDEXED,
             DELIVERED,
             PUSHED,

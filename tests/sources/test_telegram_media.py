@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from telethon.tl import types
 
@@ -98,6 +99,11 @@ async def test_files_are_stored_once_under_the_hash_of_their_content(
         assert found[str(too_large.document.id)].error == "larger than 1.3 MB"
         assert found[f"{photo_id}:thumb"].kind == "thumbnail"
         assert list((tmp_path / "media" / "partial").iterdir()) == []
+
+        async with httpx2.AsyncClient(base_url=desk.url, timeout=60, trust_env=False) as http:
+            shown = (await http.get("/metrics")).text
+        assert 'floodmark_media_files_total{type="photo"} 1.0' in shown
+        assert "floodmark_media_bytes_total" in shown
 
         # Posted once more: nothing is downloaded.
         server.forget()
