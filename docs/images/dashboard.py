@@ -55,6 +55,11 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 Pixels = NDArray[np.uint8]
 
 
+def height_of(name: str) -> int:
+    """Return the height of a picture; the overview has more to show."""
+    return TALL if name.startswith("overview") else HEIGHT
+
+
 def main() -> None:
     """Take all pictures."""
     with running_demo() as url:
@@ -128,7 +133,7 @@ def ask(url: str, body: Any = None) -> Any:
 def take(browser: Browser, url: str, name: str) -> None:
     """Write the picture of a page, if the page exists."""
     scheme: Any = "dark" if name.endswith("-dark") else "light"
-    height = TALL if name.startswith("overview") else HEIGHT
+    height = height_of(name)
     context = browser.new_context(viewport={"width": WIDTH, "height": height}, color_scheme=scheme, locale="en-GB")
     page = context.new_page()
     answer = page.goto(url)
