@@ -3,7 +3,7 @@
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
     python3 run.py test [args]    run every check and every test; with args, only pytest with these args
-    python3 run.py test --thorough    the same, and the long tests too, as in CI
+    python3 run.py test --thorough    the same, and the long tests too, before a release
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   list the benchmarks, or run one with its own args
     python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading

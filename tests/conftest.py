@@ -67,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--thorough` adds the tests that take long."""
-    parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, as CI does")
+    parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, before a release")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,7 +96,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def is_thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether whatever is random is tried as often as in CI."""
+    """Whether whatever is random is tried as often as before a release."""
     return bool(pytestconfig.getoption("--thorough"))
 
 

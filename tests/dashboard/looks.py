@@ -7,7 +7,7 @@ from playwright.async_api import Page
 
 _SIZES = ((1400, 900), (360, 740))
 _ALL = [(scheme, size) for scheme in ("light", "dark") for size in _SIZES]
-# Set by the tests' configuration: all ways with --thorough, as in CI.
+# Set by the tests' configuration: all ways with --thorough.
 ALWAYS_BRIEF = True
 _SERIOUS = ("serious", "critical")
 # A size changes what is there, a theme only its colours: in the other theme of a size, only they are examined.
