@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,6 +46,11 @@ S = TypeVar("S", bound=Server)
 # The model only computes; the deaths of processes are mostly waited for.
 _BY_THEMSELVES = ("tests/chaos/test_model.py", "tests/chaos/test_deaths.py")
 _OF_SOURCES = ("tests/chaos/test_telegram_", "tests/chaos/test_web_")
+# Fixtures that tests are parametrised with: databases of either kind, with and without Redis.
+_DATABASES = {
+    *("sqlite", "sqlite_copy", "sqlite_url", "redis_on_sqlite"),
+    *("postgresql", "postgres_only", "pg_clean", "pg_url", "redis_on_postgres"),
+}
 
 
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]  # as above
@@ -71,12 +77,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The chaos tests take longest, so they come first; some of them only with `--thorough`."""
+    """Run the longest tests, those of chaos, first. Without `--thorough`, leave out long tests and second databases."""
     items.sort(key=lambda item: "chaos" not in item.path.parts)
     if not config.getoption("--thorough"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
+        kept = on_one_database([item for item in items if not item.get_closest_marker("thorough")])
+        left_out = set(items).difference(kept)
+        items[:] = kept
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def on_one_database(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return each test that runs on several databases only once, about half of them on each kind.
+
+    Tests of ports, of killed processes and of SQL itself run on all: what they prove is the same everywhere, so a test
+    of something above them may trust it.
+    """
+    variants: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        variants.setdefault(_without_database(item) or item, []).append(item)
+    # The name decides, so a test has the same database in every run and in every process.
+    chosen = {id(several[crc32(repr(test).encode()) % len(several)]) for test, several in variants.items()}
+    return [item for item in items if id(item) in chosen]
+
+
+def _without_database(item: pytest.Item) -> tuple[str, ...] | None:
+    """Return what the variants of a test on several databases have in common; None for any other test."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return None
+    if set(item.path.parts) & {"contracts", "chaos"} or item.get_closest_marker("every_database"):
+        return None
+    params = item.callspec.params
+    if not any(str(value) in _DATABASES for value in params.values()):
+        return None
+    others = [f"{name}={value!r}" for name, value in params.items() if str(value) not in _DATABASES]
+    return (item.nodeid.partition("[")[0], *others)
 
 
 def pytest_collection_finish() -> None:

@@ -34,7 +34,7 @@ from floodmark.testing.factories import (
 from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
-pytestmark = pytest.mark.spec("E7")
+pytestmark = [pytest.mark.spec("E7"), pytest.mark.every_database]
 
 NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)

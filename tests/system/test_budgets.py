@@ -19,6 +19,8 @@ from floodmark.store.tables import budgets as table
 from floodmark.triggers.parsing import when_of
 from system.stores import AnyDatabase, a_spec
 
+pytestmark = pytest.mark.every_database
+
 ADAPTIVE = when_of(adaptive=True)
 HOURLY = when_of(every="1h")
 

@@ -15,6 +15,8 @@ from floodmark.store.history import ExecutionHistory
 from floodmark.store.jobs import Jobs
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row, put_execution
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def letters(database: AnyDatabase) -> DeadLetters:

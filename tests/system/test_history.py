@@ -19,6 +19,8 @@ from floodmark.store.history import ExecutionHistory, of_job
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
+pytestmark = pytest.mark.every_database
+
 
 def id_from(hours_ago: float) -> str:
     """An id as it would have been made then."""

@@ -18,7 +18,7 @@ from floodmark.testing.factories import Opened, given_lease, settle
 from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
-pytestmark = pytest.mark.spec("B6")
+pytestmark = [pytest.mark.spec("B6"), pytest.mark.every_database]
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

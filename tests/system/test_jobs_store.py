@@ -22,6 +22,8 @@ from floodmark.store.tables import job_dependencies
 from floodmark.store.tables import jobs as job_table
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row
 
+pytestmark = pytest.mark.every_database
+
 WEEKLY = When(
     schedule_type=ScheduleType.CALENDAR,
     frequency=Frequency.WEEKLY,

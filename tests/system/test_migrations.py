@@ -20,6 +20,8 @@ from floodmark.store.schema import load_metadata, postgres_metadata
 from floodmark.store.types import Json
 from system.stores import AnyDatabase
 
+pytestmark = pytest.mark.every_database
+
 _SQLITE_DUMP = """
 SELECT type, name, tbl_name, sql FROM sqlite_master
  WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version' AND type NOT IN ('trigger', 'view') ORDER BY type, name

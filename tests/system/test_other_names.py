@@ -20,6 +20,8 @@ from floodmark.testing.contracts.source import a_context
 from floodmark.triggers.parsing import when_of
 from system.stores import AnyDatabase, Crew, a_spec
 
+pytestmark = pytest.mark.every_database
+
 _SCHEDULE = "0b4f3a52-6a9a-4a0e-9d8f-0d7d0c3f5a11"
 _ADD = f"""
 INSERT INTO schedules (schedule_id, domain_config_id, domain, frequency, time_config)

@@ -29,7 +29,7 @@ from floodmark.testing.factories import Opened, given_executions, given_job, giv
 from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
-pytestmark = pytest.mark.spec("V8", "V9")
+pytestmark = [pytest.mark.spec("V8", "V9"), pytest.mark.every_database]
 
 DAY = timedelta(days=1)
 

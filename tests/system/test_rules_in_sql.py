@@ -52,6 +52,8 @@ from floodmark.testing.factories import (
 )
 from floodmark.wiring.resources import Resources
 
+pytestmark = pytest.mark.every_database
+
 HOUR = timedelta(hours=1)
 PATIENCE = timedelta(hours=10)
 # No statement takes so long, and all times that are told apart are hours apart.

@@ -15,6 +15,8 @@ from floodmark.store.migrate import migrate
 from floodmark.store.tables import WHEN_COLUMNS, jobs
 from system.stores import AnyDatabase
 
+pytestmark = pytest.mark.every_database
+
 PLANNED = datetime(2030, 1, 1, tzinfo=UTC)
 CHANGES = {
     "schedule_type": "'cron'",

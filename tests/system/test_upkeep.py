@@ -62,7 +62,7 @@ from floodmark.testing.factories import (
 from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
-pytestmark = pytest.mark.spec("G8")
+pytestmark = [pytest.mark.spec("G8"), pytest.mark.every_database]
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 

@@ -14,6 +14,8 @@ from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def views(database: AnyDatabase) -> Views:

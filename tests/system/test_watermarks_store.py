@@ -11,6 +11,8 @@ from floodmark.store.jobs import Jobs
 from floodmark.store.watermarks import Watermarks
 from system.stores import AnyDatabase, Crew, a_spec
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def marks(database: AnyDatabase) -> Watermarks:
