@@ -5,7 +5,7 @@
     python3 run.py test [args]    run every check and every test; with args, only pytest with these args
     python3 run.py test --thorough    the same, and the long tests too, before a release
     python3 run.py check          run format, lint, type and import checks and the fast tests
-    python3 run.py bench [name]   list the benchmarks, or run one with its own args
+    python3 run.py bench [name]   run all benchmarks with targets, or one with its own args; --list shows them
     python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading
     python3 run.py screenshots    take the pictures of the dashboard in docs/images, from a running demo
     python3 run.py lock [args]    write both lock files with uv; args go to `uv pip compile`
@@ -260,14 +260,17 @@ def check(_: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """List the benchmarks, or run the one that is named."""
+    """Run all benchmarks that have a target, list them, or run the one that is named."""
     scripts = {path.stem: path for path in sorted((ROOT / "bench").glob("[!_]*.py"))}
-    if not arguments:
+    if arguments[:1] == ["--list"]:
         say("\n".join(f"python3 run.py bench {name:16} {headline(path)}" for name, path in scripts.items()))
         return 0
+    if not arguments or arguments[0].startswith("-"):
+        make_venv(DEV_LOCK)
+        return run(str(BIN / "python"), "-m", "bench", *arguments)
     name, *rest = arguments
     if name not in scripts:
-        fail(f"Unknown benchmark {name!r}. `python3 run.py bench` lists them.")
+        fail(f"Unknown benchmark {name!r}. `python3 run.py bench --list` lists them.")
     make_venv(DEV_LOCK)
     return run(str(BIN / "python"), "-m", f"bench.{name}", *rest)
 

@@ -1,17 +1,20 @@
-"""Shared code of all benchmarks: servers, a stop-watch for wall-clock and CPU time, and a table of ratios."""
+"""Shared code of all benchmarks: servers, a stop-watch for wall-clock and CPU time, and a table of verdicts."""
 
 import asyncio
+import operator
+import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -37,6 +40,15 @@ from floodmark.worker.worker import Worker
 from servers import Postgres, Valkey
 
 T = TypeVar("T")
+# The variable with the path of the file that collects the lines of all reports.
+RESULTS = "FLOODMARK_BENCH_RESULTS"
+_TARGET = re.compile(r"(?P<compare><=|>=|<|>) \+?(?P<number>[\d.,]+)")
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 EVENT = When(schedule_type=ScheduleType.EVENT)
 
 
@@ -54,23 +66,83 @@ class Watch:
         self.wall, self.cpu = time.perf_counter() - wall, time.process_time() - cpu
 
 
+class Ratio(float):
+    """The median of the ratios of several rounds, shown with the smallest and the largest one."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, found: Sequence[float]) -> Self:
+        made = cls(median(found))
+        made.low, made.high = min(found), max(found)
+        return made
+
+    def __str__(self) -> str:
+        return f"{float(self):.2f}x ({self.low:.2f}-{self.high:.2f})"
+
+    def __format__(self, specification: str) -> str:
+        return str(self)
+
+
+class Row(Struct, frozen=True):
+    """A line of a report. `is_met` is None without a target."""
+
+    what: str
+    measured: str
+    reference: str = ""
+    ratio: str = ""
+    target: str = ""
+    is_met: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.is_met is None else "met" if self.is_met else "missed"
+
+
 @dataclass
 class Report:
-    """A table of measured values, references, ratios and targets."""
+    """A table of measured values, references, ratios, targets and verdicts."""
 
     title: str
-    rows: list[tuple[str, str, str, str, str]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
-    def add(self, what: str, value: str, reference: str = "", ratio: str = "", target: str = "") -> None:
-        self.rows.append((what, value, reference, ratio, target))
+    def add(
+        self,
+        what: str,
+        value: str,
+        reference: str = "",
+        ratio: str | Ratio = "",
+        target: str = "",
+        *,
+        figure: float | None = None,
+    ) -> None:
+        """Add a line. `figure` is what `target` is about, such as `<= 300 ms`; without it, it is the ratio."""
+        if figure is None and isinstance(ratio, Ratio):
+            figure = float(ratio)
+        self.rows.append(Row(what, value, reference, str(ratio), target, meets(figure, target)))
 
     def print(self) -> None:
+        """Print the table, and append its lines to the file that `run.py bench` collects them in."""
         table = Table(title=self.title, title_justify="left")
-        for column in ("what", "measured", "reference", "ratio", "target"):
+        for column in ("what", "measured", "reference", "ratio", "target", "verdict"):
             table.add_column(column)
         for row in self.rows:
-            table.add_row(*row)
-        Console(width=160).print(table)
+            table.add_row(row.what, row.measured, row.reference, row.ratio, row.target, row.verdict)
+        Console(width=170).print(table)
+        if collected := os.environ.get(RESULTS):
+            with Path(collected).open("ab") as file:
+                file.write(b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
+
+
+def meets(figure: float | None, target: str) -> bool | None:
+    """Return whether a figure meets a target such as `<= 4x`; None if there is no target."""
+    if not target:
+        return None
+    found = _TARGET.search(target)
+    assert found is not None, f"not a target: {target}"
+    assert figure is not None, f"no figure for the target {target}"
+    return _COMPARE[found["compare"]](figure, float(found["number"].replace(",", "")))
 
 
 async def migrated(settings: Settings) -> None:
@@ -109,10 +181,9 @@ async def interleaved(rounds: int, *measures: Callable[[], Awaitable[T]]) -> lis
     return results
 
 
-def ratio(ours: Iterable[float], reference: Iterable[float]) -> str:
+def ratio(ours: Iterable[float], reference: Iterable[float]) -> Ratio:
     """Return the median ratio of the rounds. Each round is compared with itself, so that slow rounds do not matter."""
-    found = [one / other for one, other in zip(ours, reference, strict=True)]
-    return f"{median(found):.2f}x ({min(found):.2f}-{max(found):.2f})"
+    return Ratio.of([one / other for one, other in zip(ours, reference, strict=True)])
 
 
 async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) -> T:

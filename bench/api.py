@@ -101,7 +101,7 @@ async def measure_work(report: Report, where: str, database: str, rounds: int) -
     ratios = sorted(one.p99 / other.p99 for one, other in zip(asked, idle, strict=True))
     shown = f"{together:.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})"
     what = f"due to started, {WORKING // 10} a second, {CLIENTS} clients, {where}"
-    report.add(what, _late(asked), f"{_late(idle)}: no clients", shown, "p99 <= 1.5x")
+    report.add(what, _late(asked), f"{_late(idle)}: no clients", shown, "p99 <= 1.5x", figure=together)
 
 
 def _all_late(found: Sequence[Lateness]) -> Lateness:
@@ -148,7 +148,7 @@ def _compare(
     ratios = [one.rate / other.rate for one, other in zip(ours, others, strict=True)]
     slower = [one.p99 / other.p99 for one, other in zip(ours, others, strict=True)]
     shown = f"{median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f}), p99 {median(slower):.1f}x"
-    report.add(what, _shown(ours), f"{_shown(others)}: {named}", shown, target)
+    report.add(what, _shown(ours), f"{_shown(others)}: {named}", shown, target, figure=median(ratios))
 
 
 def _shown(loads: Sequence[Load]) -> str:

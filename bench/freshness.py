@@ -49,8 +49,7 @@ def main(arguments: Sequence[str]) -> None:
             name,
             f"mean {found.mean / 60:.2f} min",
             f"{spread} min, worst gap {found.longest_gap / HOUR:.1f} h",
-            f"{uniform / found.mean:.2f}x",
-            f"{found.requests} requests, {time.process_time() - began:.1f} s of CPU",
+            f"{uniform / found.mean:.2f}x ({found.requests} requests, {time.process_time() - began:.1f} s of CPU)",
         )
     best = gain_of_square_root([float(posts) for posts in counts])
     report.add("best fixed allocation", "", "in theory, for constant rates", f"{best:.2f}x")

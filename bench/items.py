@@ -17,7 +17,7 @@ from floodmark.store.item_rows import pack
 from floodmark.store.port import Keeping
 from floodmark.wiring.resources import Resources
 
-from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, run
+from ._measuring import Report, Watch, both_servers, floodmark, folder, interleaved, ratio, run
 
 BATCH = 100
 COLUMNS = "stream, key, occurred_at, collected_at, data, content_hash, deleted, fence"
@@ -109,13 +109,13 @@ async def main(items: int = 20_000, rounds: int = 3) -> None:
                 lambda: raw_sqlite(embedded, made),
             )
     for where, place in (("PostgreSQL", 0), ("SQLite", 2)):
-        kept, inserted = median(measured[place]), median(measured[place + 1])
+        kept, inserted = measured[place], measured[place + 1]
         report.add(
             f"items kept with watermark and outbox, {where}",
-            f"{kept:,.0f}/s",
-            f"{inserted:,.0f}/s bulk INSERT alone",
-            f"{kept / inserted:.2f}x",
-            ">= 0.4x",
+            f"{median(kept):,.0f}/s",
+            f"{median(inserted):,.0f}/s bulk INSERT alone",
+            ratio(kept, inserted),
+            ">= 0.75x",
         )
     report.print()
 

@@ -7,6 +7,7 @@ files, so that only the session lock of PostgreSQL shows that a process died.
 """
 
 import asyncio
+import math
 import os
 import shutil
 import signal
@@ -204,14 +205,17 @@ async def _until(check: Callable[[], Awaitable[bool]]) -> None:
 async def measure(recovery: Recovery, where: str, report: Report) -> None:
     target = f"<= {TARGET_SECONDS} s"
     fires, works = await recovery.restarted()
-    report.add(f"{where}: up restarted, fires", f"{fires:.1f} s after it is up", target=target)
-    report.add(f"{where}: up restarted, its execution runs again", f"{works:.1f} s after it is up", target=target)
+    report.add(f"{where}: up restarted, fires", f"{fires:.1f} s after it is up", target=target, figure=fires)
+    report.add(
+        f"{where}: up restarted, its execution runs again", f"{works:.1f} s after it is up", target=target, figure=works
+    )
     works, fires = await recovery.succeeded()
-    report.add(f"{where}: worker killed beside another", f"{works:.1f} s after the kill", target=target)
-    report.add(f"{where}: leader killed beside a standby", f"{fires:.1f} s after the kill", target=target)
+    report.add(f"{where}: worker killed beside another", f"{works:.1f} s after the kill", target=target, figure=works)
+    report.add(f"{where}: leader killed beside a standby", f"{fires:.1f} s after the kill", target=target, figure=fires)
     took, missing, doubled = await recovery.all_done()
     told = f"{took:.1f} s, {missing} lost / {doubled} twice"
-    report.add(f"{where}: {EXECUTIONS:,} executions, worker restarted", told, target=f"{target}, 0 / 0")
+    figure = math.inf if missing or doubled else took
+    report.add(f"{where}: {EXECUTIONS:,} executions, worker restarted", told, target=f"{target}, 0 / 0", figure=figure)
 
 
 async def main() -> None:

@@ -285,6 +285,7 @@ async def measure(bench: Bench, name: str, report: Report, rounds: int, addresse
                 f"{median(theirs):,.0f}/s bare client, {median(reading):,.0f}/s reading, {median(both):,.0f}/s both",
                 f"{ratio(ours, theirs)}, of both {ratio(ours, both)}",
                 "of both >= 0.5x",
+                figure=ratio(ours, both),
             )
         files = bench.sink("files", "files", folder=str(out))
         posts = [await bench.deliver(files) for _ in range(rounds)]

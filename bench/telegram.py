@@ -111,6 +111,7 @@ async def parallel(report: Report, rounds: int) -> None:
         f"{median(alone):.1f} s with PARALLELISM_MAX=1",
         f"{ratio(alone, together)} as fast",
         "> 1x",
+        figure=ratio(alone, together),
     )
 
 

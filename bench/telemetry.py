@@ -31,6 +31,7 @@ async def main(count: int = 5_000, rounds: int = 7) -> None:
         beside,
         _share(replayed, unwatched),
         "< 3 %",
+        figure=100 * ratio(map(_each, replayed), map(_each, unwatched)),
     )
     report.add(
         "worker CPU per execution, metrics attached",

@@ -164,7 +164,8 @@ async def main(events: int = 3000, rounds: int = 3) -> None:
             f"{ours / events * 1e6:.0f} us/event",
             f"{bare / events * 1e6:.0f} us/event fold and bare automaton",
             f"{ours / bare:.1f}x",
-            "1,000 events/s on one core",
+            ">= 1,000 events/s of a core",
+            figure=events / ours,
         )
     with folder() as files:
         async with floodmark(Settings(database_url=f"sqlite:///{files}/watches.db")) as resources:
@@ -175,6 +176,7 @@ async def main(events: int = 3000, rounds: int = 3) -> None:
         "",
         "",
         ">= 1,000",
+        figure=per_second,
     )
     report.print()
 

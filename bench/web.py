@@ -100,6 +100,7 @@ def add(report: Report, where: str, crawls: list[tuple[Pass, ...]], theirs: list
         f"{median(once):.2f} s the first",
         f"{ratio(once, again)} as fast",
         ">= 5x",
+        figure=ratio(once, again),
     )
 
 
