@@ -357,7 +357,7 @@ class Deliveries(Repository):
                 await connection.execute(hint_jobs(jobs.c.job_id.in_(hinted), self._now()))
             for row in await self._insert(connection, rows, now):
                 part, _ = wanted[row["job_id"]]
-                part.executions.append(_fired(row))
+                part.executions.append(_make_fired(row))
                 if row["state"] == State.QUEUED:
                     queued.append(Queued(row["execution_id"], Priority(row["priority"]), traceparent))
         return queued
@@ -468,7 +468,7 @@ def _hold(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, An
     return {**row, "state": State.WAITING, "hold": hold, "reason": reason, "not_before": None, "queue_rank": None}
 
 
-def _fired(row: Mapping[str, Any]) -> FiredExecution:
+def _make_fired(row: Mapping[str, Any]) -> FiredExecution:
     return FiredExecution(**{name: row[name] for name in FiredExecution.__struct_fields__ if name in row})
 
 

@@ -16,7 +16,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
 from floodmark.observability.events import Events, HintsGiven, TriggersFired, TriggersMatched
-from floodmark.observability.tracing import Tracing, triggered
+from floodmark.observability.tracing import Tracing, trace_trigger
 from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
@@ -98,7 +98,7 @@ class Intake:
             self._events.emit(TriggersFired(arrival.kind))
             self.refusals.unmatched(arrival.kind, arrival.subject)
             return Taken(delivery_id=arrival.delivery_id or new_id())
-        with triggered(self._tracing, arrival.kind, arrival.subject) as traceparent:
+        with trace_trigger(self._tracing, arrival.kind, arrival.subject) as traceparent:
             outcome = await self.deliveries.take(
                 arrival.subject,
                 shots,

@@ -27,7 +27,7 @@ def rank_delays(patience: timedelta) -> list[timedelta]:
     return [rank_delay(priority, patience) for priority in Priority]
 
 
-def waited(since_rank: float, age: float, priority: int, patience: timedelta) -> float:
+def waiting_seconds(since_rank: float, age: float, priority: int, patience: timedelta) -> float:
     """Return how many seconds an execution was queued, from the seconds since its rank and since it was stored.
 
     A forced execution has the rank of a high priority, so the result is at most its age.

@@ -59,7 +59,7 @@ class Installation:
             raise self._shared(str(owner))
 
     @asynccontextmanager
-    async def guarded(self, stop: asyncio.Event) -> AsyncIterator[None]:
+    async def guard_prefix(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """Claim the prefix every few seconds during the block. A conflict sets `stop` and is raised at the end."""
         guarding = asyncio.create_task(self._guard(stop), name="installation")
         try:
