@@ -338,7 +338,7 @@ class Floodmark:
                 _stop_on_signals(stop, seconds, lambda: watchdog.arm(self.settings.shutdown_grace)),
             ):
                 serving = await self._server(resources, port, scheduler=scheduler, worker=worker)
-                async with serving as server, installation.guarded(stop):
+                async with serving as server, installation.guard_prefix(stop):
                     for role in roles:
                         await role.announce()
                     if ready is not None:
@@ -368,7 +368,7 @@ class Floodmark:
         stop = asyncio.Event()
         async with self._opened_roles(scheduler=scheduler, worker=worker) as (resources, roles, installation):
             app = create_app(resources, turns=BESIDE_WORK if scheduler or worker else ALONE, pages=dashboard_routes())
-            async with installation.guarded(stop), lifespan_of(app):
+            async with installation.guard_prefix(stop), lifespan_of(app):
                 for role in roles:
                     await role.announce()
                 tasks = [asyncio.create_task(_log_failure(role.run(stop))) for role in roles]

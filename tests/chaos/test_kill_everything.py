@@ -1,10 +1,12 @@
 """Everything is killed, at random moments: nothing is lost, nothing is there twice, no instant is missed.
 
 The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them. A run in which one of the
-faults did not happen proves nothing about it, and fails.
+faults did not happen proves nothing about it, and fails. FLOODMARK_CHAOS_KILLS sets how often the embedded process is
+killed; what there is to collect, and the time for it, grow with that.
 """
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -24,7 +26,9 @@ from chaos.process import Order
 from conftest import started
 from servers import Postgres, Valkey
 
-SERVER_KILLS, EMBEDDED_KILLS = 40, 24
+SERVER_KILLS, USUAL_KILLS = 40, 24
+EMBEDDED_KILLS = int(os.environ.get("FLOODMARK_CHAOS_KILLS", str(USUAL_KILLS)))
+TIMES_LONGER = max(1, EMBEDDED_KILLS // USUAL_KILLS)
 LEASE_SECONDS = 2.0
 PREFIX = "chaos"
 LEADER_KEY = "chaos-leader"
@@ -62,7 +66,7 @@ SETTINGS = {
 
 
 # In every run `test_failpoints` kills at each step, and `test_deaths` kills whole processes.
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200 * TIMES_LONGER)]
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")
@@ -70,10 +74,16 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
     fleet: Fleet, chance: random.Random, sqlite_url: str
 ) -> None:
     """One process on SQLite does everything, and seldom lives for longer than its leases."""
-    plan, probe = Plan(pause=0.5), Probe(sqlite_url)
+    plan, probe = Plan(pause=0.5, items=20_000 * TIMES_LONGER), Probe(sqlite_url)
     settings = {**SETTINGS, "database_url": sqlite_url, "execution_lease": "1", "scheduler_leader_ttl": "1"}
     up = Order(
-        name="up", settings=settings, plan=plan, folder=str(fleet.folder), scheduler=True, worker=True, seconds=140
+        name="up",
+        settings=settings,
+        plan=plan,
+        folder=str(fleet.folder),
+        scheduler=True,
+        worker=True,
+        seconds=140 * TIMES_LONGER,
     )
     running_when_killed = []
     with shown_at_the_end(fleet, {"kills": EMBEDDED_KILLS}):
@@ -84,7 +94,7 @@ async def test_an_embedded_process_killed_again_and_again_loses_nothing(
             running_when_killed.append(await running(probe))
             fleet.kill("up")
             fleet.start_again("up")
-        await wait_for_items(probe, plan, seconds=180)
+        await wait_for_items(probe, plan, seconds=180 * TIMES_LONGER)
         until = await come_to_rest(probe, seconds=120)
         await check_all(probe, plan, until, settings)
         happened = fleet.counts()

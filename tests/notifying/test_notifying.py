@@ -20,7 +20,7 @@ from command_line import CommandLine
 from floodmark.inbound.webhooks import Webhook, judge
 from floodmark.model.outcome import Dead
 from floodmark.notifications.loading import build_notifier as configured_notifier
-from floodmark.notifications.notifier import MOST_ATTEMPTS, MOST_PENDING, Leading, Notifier
+from floodmark.notifications.notifier import GIVE_UP_AFTER, MOST_PENDING, MOST_REFUSALS, Leading, Notifier
 from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.observability.events import NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT
@@ -274,17 +274,30 @@ async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_i
     async with sqlite(clock=clock, **url, notify_debounce=timedelta()) as resources:
         notifier = notifier_of(resources, LEADER)
         await notifier.step()
-        receiver.answers = [(429, {"Retry-After": "300"}, "slow down"), *[(503, {}, "away")] * MOST_ATTEMPTS]
+        receiver.answers = [(429, {"Retry-After": "300"}, "slow down"), *[(503, {}, "away")] * 300]
         await dies(resources, "news")
         await notifier.step()
         clock.advance(4 * MINUTE)
         await notifier.step()
         assert len(receiver.posts) == 1
-        for _ in range(2 * MOST_ATTEMPTS):
-            clock.advance(10 * MINUTE)
+        for _ in range(8):
+            clock.advance(GIVE_UP_AFTER / 9)
             await notifier.step()
-        assert len(receiver.posts) == MOST_ATTEMPTS
+        assert len(receiver.posts) == 9
+        clock.advance(GIVE_UP_AFTER / 9)
+        for _ in range(2):
+            clock.advance(timedelta(hours=1))
+            await notifier.step()
+        assert len(receiver.posts) == 10, "given up after three days"
         assert len({post.body for post in receiver.posts}) == 1
+        # One that the receiver refuses does not keep the others waiting for days.
+        receiver.posts.clear()
+        receiver.answers = [(400, {}, "what is this")] * 300
+        await dies(resources, "refused")
+        for _ in range(2 * MOST_REFUSALS):
+            await notifier.step()
+            clock.advance(timedelta(hours=1))
+        assert len(receiver.posts) == MOST_REFUSALS
         # While it was away, no more is kept for it than anyone would read.
         receiver.answers = [(503, {}, "away")] * 5
         for number in range(MOST_PENDING + 10):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from starlette.responses import PlainTextResponse
 
 from certificates import self_signed
@@ -20,6 +21,7 @@ from floodmark.outbound.guard import Guard
 from floodmark.outbound.proxy import GuardedProxy
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.web import Site
+from floodmark.testing.web.serving import serve_app
 
 Open = Callable[[Path], AbstractAsyncContextManager[Any]]
 
@@ -91,3 +93,51 @@ def test_a_client_that_does_not_answer_the_end_of_tls_leaves_nothing_open(tmp_pa
         asyncio.run(close_beside_a_client())
         gc.collect()
         assert [str(warning.message) for warning in caught] == []
+
+
+async def read_end(port: int, sends: bytes = b"") -> bytes:
+    """Connect, send something, and return what the server sends until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sends)
+    try:
+        async with asyncio.timeout(60):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.spec("G8")
+async def test_a_loopback_site_closes_idle_connections_and_those_beyond_a_limit() -> None:
+    """A silent client and one with half a request are cut off; a slow response is not."""
+    leave = asyncio.Event()
+
+    async def respond(_: web.Request) -> web.Response:
+        await leave.wait()
+        return web.Response(text="late")
+
+    app = web.Application()
+    app.router.add_get("/", respond)
+    async with serve_app(app, idle_seconds=0.1, most_connections=2) as port:
+        slow = asyncio.create_task(read_end(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+        for sends in (b"", b"GET / HTTP/1.1\r\nHost:"):
+            assert await read_end(port, sends) == b""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await read_end(port) == b"", "two are open: the third is closed at once"
+        writer.close()
+        assert not slow.done()
+        leave.set()
+        assert b"late" in await slow
+        assert await reader.read() == b""
+
+
+@pytest.mark.spec("G8")
+async def test_a_loopback_telegram_closes_silent_connections_and_those_beyond_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("floodmark.testing.telegram.wire._HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("floodmark.testing.telegram.server._MOST_CONNECTIONS", 1)
+    async with LoopbackTelegram(TelegramBackend()) as server:
+        first, second = await asyncio.gather(read_end(server.port), read_end(server.port))
+        assert (first, second, server.connections) == (b"", b"", 1)

@@ -377,7 +377,9 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         lag = found("floodmark_outbox_lag_seconds")
         await role.measure()
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"
-        staleness = Staleness(resources.database, resources.clock, telegram_max_age=timedelta(hours=24))
+        staleness = Staleness(
+            resources.database, resources.clock, find_patience=lambda: {"telegram": timedelta(hours=24)}
+        )
         assert [job.name for job in await staleness.page()] == names
         operations = LocalOperations(resources, Actor(who="ada", via="cli"))
         everything = {job.name for job in (await operations.jobs()).items}

@@ -206,7 +206,7 @@ async def _is_relayed(resources: Resources) -> bool:
 @pytest.mark.spec("V10")
 async def test_a_span_ends_however_its_execution_does(collector: Collector) -> None:
     tracing, began = tracing_to(collector), asyncio.Event()
-    first, second = (tracing.leased([a_lease(execution_id="e" * 32, attempt=n)])[0] for n in (1, 2))
+    first, second = (tracing.trace_leases([a_lease(execution_id="e" * 32, attempt=n)])[0] for n in (1, 2))
     assert first.traceparent != second.traceparent
 
     async def hangs() -> Outcome | None:
@@ -242,7 +242,7 @@ async def test_a_span_ends_however_its_execution_does(collector: Collector) -> N
 
 async def test_what_is_not_sampled_travels_as_such_and_is_not_sent(collector: Collector) -> None:
     tracing = tracing_to(collector, traces_sampled=0)
-    (lease,) = tracing.leased([a_lease()])
+    (lease,) = tracing.trace_leases([a_lease()])
     with tracing.relay([lease.traceparent, None]) as going_on:
         assert [int(context[-2:], 16) & 1 for context in going_on.values() if context] == [0]
     # Calls that belong to nothing, such as those that keep a session open, make no trace.
@@ -255,7 +255,7 @@ async def test_a_collector_that_is_away_is_told_of_once(sqlite_copy: str, caplog
     settings = Settings(database_url=sqlite_copy, otel_exporter_otlp_traces_endpoint="http://127.0.0.1:9/v1/traces")
     async with open_resources(settings) as resources:
         assert resources.tracing is not None
-        assert resources.tracing.leased([a_lease()])[0].traceparent
+        assert resources.tracing.trace_leases([a_lease()])[0].traceparent
     # The library tries again and again, and would say so each time.
     assert len([line for line in caplog.records if line.name.startswith("opentelemetry")]) == 1
 

@@ -117,6 +117,40 @@ async def test_links_are_followed_however_they_are_written(site: Site, sqlite_co
         assert "https://elsewhere.example/x".replace("https", "http") in (await desk.items(job))["/"]["data"]["links"]
 
 
+@pytest.mark.spec("V12", "G3")
+async def test_links_over_the_limit_of_a_visit_are_followed_by_further_visits(
+    site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index of 8 links and a sitemap of 5 URLs, in parts of 3 and 2: in one crawl, or in several if it is cut."""
+    monkeypatch.setattr("floodmark.sources.web.responses.MOST_LINKS", 3)
+    monkeypatch.setattr("floodmark.sources.web.sitemaps.MOST_ADDRESSES", 2)
+    linked, listed = [f"/linked{n}" for n in range(8)], [f"/listed{n}" for n in range(5)]
+    site.page("/", "Welcome", links=linked, has_etag=True)
+    for path in (*linked, *listed):
+        site.page(path, f"{path} {LONG}", has_etag=True)
+    site.xml("/sitemap.xml", sitemap(f"{site.url}{path}" for path in listed))
+    everything = {"/", *linked, *listed}
+    async with working(site, sqlite_copy) as desk:
+        job = await desk.job()
+        first = await desk.run(job)
+        assert await desk.collected(job) == everything
+        assert Counter(site.paths())["/"] == 3
+        assert Counter(site.paths())["/sitemap.xml"] == 3
+        assert any("followed in parts of 3" in note for note in first.result["notes"])
+        assert "rests" not in await desk.watermark(job)
+        site.forget()
+        await desk.run(job)
+        assert Counter(site.paths())["/"] == 1, "an unchanged page is not read again for its links"
+
+        site.page("/cut", "An index", links=linked, has_etag=True)
+        cut = await desk.job(f"{site.url}/cut", max_pages=4, sitemaps=False)
+        assert (await desk.run(cut)).state == "done"
+        assert (await desk.watermark(cut))["rests"] == {f"{site.url}/cut": 3}
+        for _ in range(8):
+            await desk.run(cut)
+        assert await desk.collected(cut) == {"/cut", *linked}
+
+
 @pytest.mark.spec("B3")
 async def test_a_sitemap_says_when_pages_were_changed_since_the_last_crawl(site: Site, url: str) -> None:
     old = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,10 @@ from floodmark.model.fleet import Finding
 from floodmark.model.outcome import Dead, Retry, Snooze
 from floodmark.observability.events import Events
 from floodmark.operations.doctor import Doctor
+from floodmark.settings import Settings
 from floodmark.sources.cookies.browser import BrowserMissing
+from floodmark.sources.cookies.checkup import check_browser
+from floodmark.sources.form import CheckTools
 from floodmark.store.database import open_database
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
@@ -232,20 +235,22 @@ async def test_scans_without_a_browser_are_told(database: AnyDatabase, jobs: Job
     def missing() -> Path:
         raise BrowserMissing("no Chromium was found", hint="install one")
 
-    def here(hostname: str, find_browser: Callable[[], Path]) -> Doctor:
-        leases = SqlLeases(database, SystemClock())
-        return Doctor(database, SystemClock(), leases=leases, hostname=hostname, find_browser=find_browser)
+    async def told(hostname: str, find_browser: Callable[[], Path]) -> list[Finding]:
+        workers = await FleetRepository(database, SystemClock()).workers()
+        tools = CheckTools(database=database, settings=Settings(hostname=hostname), workers=workers)
+        return await check_browser(tools, find_browser)
 
-    async def told(doctor: Doctor) -> list[Finding]:
-        return [finding for finding in await doctor.check() if finding.code == "browser"]
-
-    assert not await told(here("h", missing))
+    assert not await told("h", missing)
     await jobs.add(a_spec("shop.test", source="cookies", name="scan"))
     text = "no Chromium was found, as for scan"
-    assert await told(here("h", missing)) == [Finding(code="browser", ok=False, text=text, hint="install one")]
-    assert [finding.ok for finding in await told(here("h", lambda: Path("/usr/bin/chromium")))] == [True]
+    assert await told("h", missing) == [Finding(code="browser", ok=False, text=text, hint="install one")]
+    assert [finding.ok for finding in await told("h", lambda: Path("/usr/bin/chromium"))] == [True]
     # The scans run where the workers are.
-    assert not await told(here("elsewhere", missing))
+    assert not await told("elsewhere", missing)
+    clock = SystemClock()
+    chosen = Settings(hostname="h", floodmark_chromium=Path("/nowhere/chromium"))
+    doctor = Doctor(database, clock, leases=SqlLeases(database, clock), settings=chosen)
+    assert [finding.ok for finding in await doctor.check() if finding.code == "browser"] == [False]
 
 
 async def test_a_clock_that_is_off_is_told(database: AnyDatabase) -> None:

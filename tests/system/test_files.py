@@ -231,11 +231,11 @@ async def test_memory_does_not_grow_with_the_day(sqlite: Opened, tmp_path: Path)
 
 async def test_two_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floodmark.sinks.atomic._PATIENCE_SECONDS", 0.0)
-    async with lock_folder(tmp_path):
+    async with lock_folder(tmp_path, tmp_path):
         (tmp_path / ".left.json.1234.tmp").touch()
         with pytest.raises(Unavailable, match="another process"):
-            await lock_folder(tmp_path).__aenter__()
-    async with lock_folder(tmp_path):
+            await lock_folder(tmp_path, tmp_path).__aenter__()
+    async with lock_folder(tmp_path, tmp_path):
         assert files_in(tmp_path) == set()
 
 
@@ -268,7 +268,7 @@ async def test_a_kill_leaves_the_old_file_whole_and_what_is_left_is_swept(tmp_pa
     assert await dying.wait() == -signal.SIGKILL
     assert path.read_text() == "whole"
     assert len(files_in(tmp_path)) == 2
-    async with lock_folder(tmp_path):
+    async with lock_folder(tmp_path, tmp_path):
         assert files_in(tmp_path) == {path.name}
         file = Replacement(path)
         file.write(b"new")

@@ -399,7 +399,8 @@ async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn:
     polled = {row["job_id"]: one["polled_hours"] for row, one in zip(rows, drawn, strict=True)}
     polls = [{"job_id": job_id, "polled_at": now - n * HOUR} for job_id, n in polled.items() if n is not None]
     await _insert(resources, activity, polls)
-    staleness = Staleness(resources.database, resources.clock, telegram_max_age=max_age)
+    patience = {"telegram": max_age}
+    staleness = Staleness(resources.database, resources.clock, find_patience=lambda: patience)
 
     stale, cells = await staleness.page(limit=1000), await staleness.worst(limit=1000)
 
@@ -407,7 +408,7 @@ async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn:
     expected = {
         row["job_id"]
         for row, age in due
-        if is_stale(age * HOUR, source=row["source"], interval=_interval(row), telegram_max_age=max_age)
+        if is_stale(age * HOUR, interval=_interval(row), catches_up=patience.get(row["source"], timedelta()))
     }
     assert {job.job_id for job in stale} == expected
     were_checked = {row["job_id"] for row, _ in checked}
@@ -417,7 +418,7 @@ async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn:
         levels[row["job_id"]] = freshness_level(
             age * HOUR,
             usual=_usual(row, polled[row["job_id"]], interval, now),
-            patience=patience_of(row["source"], interval, max_age),
+            patience=patience_of(interval, patience.get(row["source"], timedelta())),
             was_checked=row["job_id"] in were_checked,
         )
     assert {cell.job_id: cell.level for cell in cells} == levels

@@ -53,6 +53,23 @@ async def test_two_installations_do_not_share_a_prefix_in_redis(tmp_path: Path, 
 
 
 @pytest.mark.spec("G8")
+async def test_a_redis_that_may_delete_the_queue_is_refused(tmp_path: Path, redis_url: str) -> None:
+    """A policy that deletes only keys with an expiry is accepted: streams have none."""
+    settings = Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", redis_url=redis_url)
+    async with Redis.from_url(redis_url, protocol=2) as redis:
+        try:
+            await redis.config_set("maxmemory-policy", "allkeys-lru")
+            with pytest.raises(Conflict, match=r"maxmemory-policy is allkeys-lru") as refused:
+                await Floodmark(settings).serve(port=0, seconds=0)
+            assert "noeviction" in refused.value.hint
+            assert not await redis.exists(KEY)
+            await redis.config_set("maxmemory-policy", "volatile-lru")
+            await Floodmark(settings).serve(port=0, seconds=0)
+        finally:
+            await redis.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.spec("G8")
 async def test_a_process_waits_for_a_database_that_does_not_answer_yet(postgres: Postgres, pg_clean: str) -> None:
     with FaultyProxy(pg_clean) as proxy:
         proxy.refuse()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from floodmark.errors import Unavailable
+from floodmark.errors import Fenced, Unavailable
 from floodmark.model.batch import Batch, Item, Kept
 from floodmark.model.outcome import Done
 from floodmark.observability.events import Events, StoreRetried
@@ -214,9 +214,63 @@ async def test_clocks_of_processes_that_are_wrong_change_no_lease(postgres_only:
         assert await settle(behind, lease, Done())
 
 
+SKEWED = """
+CREATE SCHEMA skewed;
+CREATE TABLE skewed.skew AS SELECT interval '0' AS by;
+CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+    AS 'SELECT pg_catalog.clock_timestamp() + by FROM skewed.skew';
+DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = skewed, public, pg_catalog', current_database()); END $$
+"""
+RIGHT_AGAIN = """
+DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET search_path', current_database()); END $$;
+DROP SCHEMA IF EXISTS skewed CASCADE
+"""
+
+
+async def run_sql(resources: Resources, statements: str) -> None:
+    """Run statements on a PostgreSQL."""
+    assert isinstance(resources.database, PostgresDatabase)
+    await resources.database.hot("sql", lambda connection: connection.execute(statements))
+
+
+@pytest.mark.spec("G3", "V6")
+async def test_a_database_whose_clock_jumps_ends_leases_early_and_nothing_else(postgres_only: Opened) -> None:
+    """Two hours ahead and four back: a worker that is replaced too early changes nothing, and all is kept once.
+
+    The function that tells the time is replaced by one that adds the jump.
+    """
+    async with postgres_only() as setting_up:
+        await run_sql(setting_up, RIGHT_AGAIN)
+        await run_sql(setting_up, SKEWED)
+        try:
+            async with postgres_only() as resources:
+                sink = SqlSink(resources.keeping, resources.events)
+                first = await given_lease(resources)
+                await sink.keep(first, Batch([Item("1", {})], {"id": 1}))
+
+                await run_sql(setting_up, "UPDATE skewed.skew SET by = interval '2 hours'")
+                assert [queued.execution_id for queued in await rescue(resources)] == [first.execution_id]
+                [second] = await take(resources, worker="b")
+                assert second.watermark == {"id": 1}
+                with pytest.raises(Fenced):
+                    await sink.keep(first, Batch([Item("2", {})], {"id": 2}))
+                assert not await settle(resources, first, Done())
+
+                await run_sql(setting_up, "UPDATE skewed.skew SET by = interval '-2 hours'")
+                assert await rescue(resources) == []
+                assert not (await resources.queue.extend([second], ttl=timedelta(seconds=60))).lost
+                await sink.keep(second, Batch([Item("2", {})], {"id": 2}))
+                assert await settle(resources, second, Done())
+                assert [event.key for event in await relay_events(resources)] == ["1", "2"]
+                assert await take(resources) == []
+        finally:
+            await run_sql(setting_up, RIGHT_AGAIN)
+
+
 @pytest.mark.spec("G8")
-async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(postgres_only: Opened) -> None:
-    """Twenty thousand jobs of which five are due, as many queued executions of which three are wanted."""
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.thorough)])
+async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(postgres_only: Opened, count: int) -> None:
+    """Many jobs of which five are due, as many queued executions of which three are wanted."""
     async with postgres_only() as resources:
         database = resources.database
         assert isinstance(database, PostgresDatabase)
@@ -227,12 +281,14 @@ async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(post
                 "INSERT INTO jobs (job_id, name, target, schedule_type, interval_seconds, next_run)"
                 " SELECT 'j' || n, 'j' || n, 't' || n, 'interval', 60,"
                 "        now() + CASE WHEN n > 5 THEN 1 ELSE -1 END * interval '1 hour'"
-                "   FROM generate_series(1, 20000) n ON CONFLICT DO NOTHING"
+                "   FROM generate_series(1, $1) n ON CONFLICT DO NOTHING",
+                count,
             )
             await connection.execute(
                 "INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, queue_rank)"
                 " SELECT 'x' || n, 'j' || n, 'j' || n, now(), 'queued', 2, now() + n * interval '1 ms'"
-                "   FROM generate_series(1, 20000) n ON CONFLICT DO NOTHING"
+                "   FROM generate_series(1, $1) n ON CONFLICT DO NOTHING",
+                count,
             )
             await connection.execute("ANALYZE")
 
@@ -248,4 +304,4 @@ async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(post
         assert "ix_job_executions_queued" in claim
         assert "Seq Scan" not in claim
         assert len(await take(resources, 3)) == 3
-        assert await count_of(resources, jobs) == 20_000
+        assert await count_of(resources, jobs) == count

@@ -16,6 +16,7 @@ from floodmark.coordination.leases.sql import SqlLeases
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.inbound.deliveries import Replayed, Taken
+from floodmark.inbound.hops import TooManyHops
 from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.inbound.redis_listeners import (
     CHANNELS,
@@ -34,11 +35,14 @@ from floodmark.observability.events import Events, HintsGiven, InternalEvent, St
 from floodmark.operations.local import LocalOperations
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
+from floodmark.sinks.hops import EventHops
+from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sources.loading import Sources
 from floodmark.sources.validation import Validation
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
-from floodmark.store.tables import job_executions, jobs
+from floodmark.store.port import Event
+from floodmark.store.tables import execution_hops, items, job_executions, jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import given_job
 from floodmark.triggers.matching import channel_matches, segments
@@ -577,6 +581,46 @@ async def test_what_floodmark_says_itself_fires_nothing(with_redis: House) -> No
         await house.resources.redis.publish("content:new", b"{}")
         rows = await eventually(has_executions(house, 2))
     assert len(rows) == 2
+
+
+@pytest.mark.spec("V4", "G9")
+async def test_a_run_whose_events_fire_it_again_ends_after_three_hops(with_redis: House) -> None:
+    """By a stream of a sink and by a webhook: the third execution in a row is the last one, and the rest is refused."""
+    house = with_redis
+    redis, database = house.resources.redis, house.resources.database
+    assert redis is not None
+    await house.job("loop")
+    await house.add("stream", "mine", "loop", params={"n": "body.key"})
+    listener, sink = listeners(house)[1], RedisStreamSink(redis, "mine", hops=EventHops(database))
+    await listener.step()
+    now, ids = datetime.now(UTC), ["by hand"]
+    for number in range(5):
+        row = {"stream": "s", "key": f"k{number}", "collected_at": now, "data": {}, "content_hash": "", "fence": 1}
+        async with database.writing() as connection:
+            await connection.execute(insert(items).values(**row, execution_id=ids[-1]))
+        shared = {"stream": "s", "key": f"k{number}", "revision": 1, "collected_at": now}
+        nobody: dict[str, None] = {"occurred_at": None, "tenant_id": None, "user_id": None}
+        kinds = {"kind": "item.new", "type": "item.new", "data": "{}"}
+        event: dict[str, Any] = {**shared, **nobody, **kinds, "event_id": f"s/k{number}/1", "position": number + 1}
+        await sink.send([Event(**event)])
+        while await redis.xlen("mine") and (await redis.xinfo_groups("mine"))[0]["lag"] != 0:
+            await listener.step()
+        ids = ["by hand", *(row.execution_id for row in await house.executions())]
+    assert len(ids) - 1 == 3
+    await house.intake.refusals.flush()
+    [trigger] = await house.page("stream")
+    assert trigger.refusals == {"too many hops": 2}
+
+    await house.add("webhook", "/loop", "loop")
+    assert names(await house.hook("/loop", hops=3)) == ["loop"]
+    with pytest.raises(TooManyHops, match="4 times in a row") as refused:
+        await house.hook("/loop", hops=4)
+    assert "streams of the sink" in refused.value.hint
+    await house.intake.deliveries.forget(timedelta())
+    assert await EventHops(database).find([]) == {}
+    assert await database.fetch_value(select(execution_hops.c.hops).limit(1)), (
+        "they are kept for as long as a sink lags"
+    )
 
 
 @pytest.mark.spec("V4", "V7")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -175,18 +176,28 @@ async def test_everything_that_waits_is_run_once(resources: Resources) -> None:
     assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
 
 
-async def test_many_executions_leave_nothing_open(resources: Resources) -> None:
-    """Neither descriptors nor tasks grow with what was run; the first few may open what stays open."""
+@pytest.mark.parametrize("portions", [4, pytest.param(400, marks=[pytest.mark.thorough, pytest.mark.timeout(3600)])])
+async def test_many_executions_leave_nothing_open(resources: Resources, portions: int) -> None:
+    """Descriptors, tasks and memory do not grow with what was run; the first few may open what stays open."""
     counts: list[tuple[int, int]] = []
+    sizes: list[int] = []
     async with working(resources, nothing, slots=5):
-        for portion in range(4):
+        for portion in range(portions):
             await given_queued(resources, 50)
             await until(resources, done=50 * (portion + 1))
             gc.collect()
             counts.append((len(os.listdir("/dev/fd")), len(asyncio.all_tasks())))
+            sizes.append(resident_bytes())
 
     assert max(fds for fds, _ in counts[1:]) <= counts[0][0] + 5
     assert max(tasks for _, tasks in counts[1:]) <= counts[0][1] + 5
+    assert max(sizes[portions // 2 :]) <= max(sizes[: portions // 2]) + 16 * 1024 * 1024
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process uses; 0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
 
 
 async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(

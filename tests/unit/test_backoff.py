@@ -1,6 +1,7 @@
 """How long to wait after failures."""
 
 import random
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -35,3 +36,22 @@ def test_pauses_use_the_whole_range(failures: int, bound: float) -> None:
 @given(base=st.timedeltas(timedelta(), timedelta(days=3650)), failures=st.integers(1, 10_000))
 def test_no_base_is_too_long(base: timedelta, failures: int) -> None:
     assert backoff_bound(failures, base=base, longest=timedelta(days=3650)) <= timedelta(days=3650)
+
+
+@pytest.mark.spec("G8")
+def test_callers_that_failed_together_return_at_a_small_rate() -> None:
+    """A thousand callers fail at the same instant, until a server is back after two minutes. Measured: its peak rate.
+
+    Without jitter all of them would arrive in the same tenth of a second.
+    """
+    chance, back_at, width = random.Random(1), 120.0, 0.1
+    arrivals: list[float] = []
+    for _ in range(1000):
+        at, failures = 0.0, 1
+        while at < back_at:
+            at += backoff(failures, base=SECOND, longest=60 * SECOND, chance=chance).total_seconds()
+            failures += 1
+        arrivals.append(at)
+    rates = Counter(int(at / width) for at in arrivals)
+    assert max(rates.values()) <= 20
+    assert max(arrivals) <= back_at + 60

@@ -46,7 +46,8 @@ RUN = re.compile(r"run\.py ([a-z]+)")
 SETTING = re.compile(r"^(?:\$ )?(?:export )?([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)(?:=.*)?$", re.MULTILINE)
 # What looks like a setting of Floodmark, and belongs to the tests, to containers, or to other programs.
 OTHERS = {
-    *("FLOODMARK_CHAOS_SEED", "FLOODMARK_FAILPOINT", "FLOODMARK_IMAGE", "FLOODMARK_PULL", "FLOODMARK_TARGET"),
+    *("FLOODMARK_CHAOS_KILLS", "FLOODMARK_CHAOS_SEED", "FLOODMARK_FAILPOINT", "FLOODMARK_IMAGE", "FLOODMARK_PULL"),
+    "FLOODMARK_TARGET",
     *("AUTH_KEY_DUPLICATED", "CRON_TZ", "FLOOD_WAIT", "RLIMIT_NOFILE", "SSL_CERT_FILE", "TELEGRAM_SESSION"),
     # Options of sinks, without the name of the sink.
     *("CA_FILE", "MAX_BYTES"),

@@ -19,10 +19,10 @@ PAGE = SitePage(url="https://example.com/a", depth=1)
 KEPT = replace(PAGE, crawl=1, status=200, content_hash="old", etag='"1"')
 
 
-def answered(page: SitePage, body: str = "", status: Any = 200, **headers: str) -> VisitedPage:
+def answered(page: SitePage, body: str = "", status: Any = 200, skip: int = 0, **headers: str) -> VisitedPage:
     said = CIMultiDict({"Content-Type": "text/html", **{name.replace("_", "-"): v for name, v in headers.items()}})
     answer = HttpAnswer(status=status, url=page.url, headers=CIMultiDictProxy(said), body=body.encode())
-    return read_response(page, answer, crawl=2, scope=SCOPE, now=NOW)
+    return read_response(page, answer, crawl=2, scope=SCOPE, now=NOW, skip=skip)
 
 
 def test_an_unchanged_page_is_visited_and_says_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_page_that_moved_for_good_is_missing_and_leads_to_where_it_is() -> Non
     ],
 )
 def test_what_makes_no_item_is_told(body: str, headers: dict[str, str], note: str) -> None:
-    seen = answered(PAGE, body, **headers)
+    seen = answered(PAGE, body, 200, 0, **headers)
 
     assert (seen.kind, seen.page.note, seen.data) == (Kind.SKIPPED, note, None)
 
@@ -99,7 +99,10 @@ def test_links_are_counted_once_it_is_known_where_they_lead(monkeypatch: pytest.
     monkeypatch.setattr("floodmark.sources.web.responses.MOST_LINKS", 500)
     seen = answered(PAGE, body)
     assert len(seen.follow) == 500
-    assert seen.notable == ["has more than 500 links: the others are not followed"]
+    assert seen.notable == ["has 1,200 links, which are followed in parts of 500"]
+    assert (seen.rest, seen.follow[0]) == (500, "https://example.com/0")
+    last = answered(PAGE, body, skip=1000)
+    assert (last.rest, len(last.follow), last.follow[0]) == (0, 200, "https://example.com/1000")
     assert answered(PAGE, f"<main>{'word ' * 110_000}").notable == ["its text is cut at 500,000 characters"]
 
 

@@ -87,7 +87,7 @@ async def _fetch_here(cli: CliContext, wanted: Wanted, folder: Path, at_once: in
             push_short_run(app.settings, lambda: render(resources.registry), resources.events),
             app.opened_sources(resources) as sources,
         ):
-            with _ProgressView(cli, wanted).shown() as view:
+            with _ProgressView(cli, wanted).show_progress() as view:
                 fetch = Fetch(resources, sources, folder, parallelism=at_once, actor=actor)
                 return await _run_until_signal(fetch.run(wanted, view.watch))
 
@@ -97,7 +97,7 @@ async def _fetch_remote(cli: CliContext, wanted: Wanted, folder: Path, at_once: 
     settings = cli.local_settings()
     async with open_operations(cli.overrides) as operations:
         wanted = await _with_account(operations, wanted)
-        with _ProgressView(cli, wanted).shown() as view:
+        with _ProgressView(cli, wanted).show_progress() as view:
             fetch = RemoteFetch(
                 operations,
                 folder,
@@ -164,7 +164,7 @@ class _ProgressView:
         )
 
     @contextmanager
-    def shown(self) -> Iterator["_ProgressView"]:
+    def show_progress(self) -> Iterator["_ProgressView"]:
         """Show the progress within the block."""
         with self._progress:
             yield self

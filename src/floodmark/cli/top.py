@@ -189,10 +189,10 @@ def _numbers(seen: Overview) -> Text:
     by_priority = ", ".join(f"{name} {count:,}" for name, count in seen.queue.items() if count)
     numbers = [
         (f"{queued:,}", "bold blue" if queued else "dim", f" queued{f' ({by_priority})' if by_priority else ''}"),
-        (_counted(seen.running_count), "bold cyan" if seen.running_count else "dim", " running"),
-        (_counted(seen.waiting_count), "bold yellow" if seen.waiting_count else "dim", " waiting"),
-        (_counted(seen.dead_letters), "bold red" if seen.dead_letters else "dim", " dead"),
-        (_counted(seen.kept_last_minute, _KEPT), "bold green" if seen.kept_last_minute else "dim", " kept/min"),
+        (_show_count(seen.running_count), "bold cyan" if seen.running_count else "dim", " running"),
+        (_show_count(seen.waiting_count), "bold yellow" if seen.waiting_count else "dim", " waiting"),
+        (_show_count(seen.dead_letters), "bold red" if seen.dead_letters else "dim", " dead"),
+        (_show_count(seen.kept_last_minute, _KEPT), "bold green" if seen.kept_last_minute else "dim", " kept/min"),
     ]
     line = Text(no_wrap=True, overflow="ellipsis")
     for number, style, words in numbers:
@@ -202,7 +202,7 @@ def _numbers(seen: Overview) -> Text:
     return line
 
 
-def _counted(count: int, most: int = _COUNTED) -> str:
+def _show_count(count: int, most: int = _COUNTED) -> str:
     return f"{count:,}{'+' if count >= most else ''}"
 
 

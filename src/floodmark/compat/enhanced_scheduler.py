@@ -219,11 +219,11 @@ class JobHistory:
 
     def get_recent_executions(self, hours: float = 24) -> list[dict[str, Any]]:
         """Return the executions of the last hours, newest first; at most 1,000."""
-        return self._shown(lambda history: history.get_recent_executions(hours))
+        return self._show_rows(lambda history: history.get_recent_executions(hours))
 
     def get_executions_by_schedule(self, schedule_id: str, limit: int = 100) -> list[dict[str, Any]]:
         """Return the executions of one schedule, newest first."""
-        return self._shown(lambda history: history.get_executions_by_schedule(schedule_id, limit))
+        return self._show_rows(lambda history: history.get_executions_by_schedule(schedule_id, limit))
 
     def get_execution_statistics(self, days: float = 7) -> dict[str, Any]:
         """Return statistics of the executions of the last days."""
@@ -233,7 +233,7 @@ class JobHistory:
         """Delete finished executions that are older, and return their number."""
         return _wait(lambda operations: operations.cleanup_old_executions(days), self._settings)
 
-    def _shown(self, find: Callable[[ExecutionHistory], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
+    def _show_rows(self, find: Callable[[ExecutionHistory], Awaitable[list[Any]]]) -> list[dict[str, Any]]:
         async def work(operations: LocalOperations) -> list[dict[str, Any]]:
             ids = [found.execution_id for found in await find(operations.resources.repositories.executions)]
             rows = await _rows(operations, select(_EXECUTIONS).where(_EXECUTIONS.c.execution_id.in_(ids)))

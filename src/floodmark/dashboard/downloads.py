@@ -110,10 +110,10 @@ async def download(view: View, request: ExportRequest, name: str) -> StreamingRe
 
 
 def _pieces(operations: AsyncOperations, request: ExportRequest) -> Any:
-    return _streamed(operations, request) if request.chosen_format.can_stream else _written(operations, request)
+    return _streamed(operations, request) if request.chosen_format.can_stream else _write_export(operations, request)
 
 
-async def _written(operations: AsyncOperations, request: ExportRequest) -> AsyncIterator[bytes]:
+async def _write_export(operations: AsyncOperations, request: ExportRequest) -> AsyncIterator[bytes]:
     """Yield a file that is written first."""
     with TemporaryDirectory(prefix="floodmark-export-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / f"items.{request.chosen_format.suffix}"

@@ -31,7 +31,7 @@ class StoredJob(NamedTuple):
 
 async def stored_jobs(url: str, table: str) -> list[StoredJob]:
     """Return the jobs in the store at `url`, by id."""
-    async with _opened(url) as connection:
+    async with _open_store(url) as connection:
         there = await find_table(connection, table, _COLUMNS)
         state = type_coerce(there.c.job_state, LargeBinary)
         rows = await connection.execute(
@@ -41,7 +41,7 @@ async def stored_jobs(url: str, table: str) -> list[StoredJob]:
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[AsyncConnection]:
+async def _open_store(url: str) -> AsyncIterator[AsyncConnection]:
     try:
         parsed = make_url(url)
     except ArgumentError:

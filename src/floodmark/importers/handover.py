@@ -70,7 +70,7 @@ class MovedJobs(Jobs):
         async with self._database.writing() as connection:
             now = await present_moment(self._database, self._clock, connection)
             rows = [self._row(one, version, now) for one in new]
-            there = await _taken(connection, [row["name"] for row in rows])
+            there = await _find_taken(connection, [row["name"] for row in rows])
             made = [row for row in rows if row["name"] not in there]
             # A dry run creates no budget.
             named = {row["budget"] for row in made} - ({DEFAULT_BUDGET} if dry_run else set())
@@ -168,7 +168,7 @@ def _added(row: Mapping[str, Any]) -> AuditEntry:
     return AuditEntry(action="job.added", what=f"job:{row['name']}", after=after)
 
 
-async def _taken(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
+async def _find_taken(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for some in chunks(names):
         found.update((await connection.execute(select(jobs.c.name).where(jobs.c.name.in_(some)))).scalars())

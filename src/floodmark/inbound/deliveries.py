@@ -1,7 +1,7 @@
 """Deliveries from outside and their executions and hints, written in one transaction.
 
-Tables: `trigger_deliveries` (deleted after a while), `triggers` (its counts), `executions`, `jobs` (the hints). In all
-processes together a trigger accepts a delivery id once, and a signature once.
+Tables: `trigger_deliveries`, `execution_hops` (both deleted after a while), `triggers` (its counts), `executions`,
+`jobs` (the hints). In all processes together a trigger accepts a delivery id once, and a signature once.
 
 Locks are taken in the same order as by workers and operators: triggers by id, executions, jobs by id.
 """
@@ -30,7 +30,7 @@ from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
 from floodmark.store.hints import hint_jobs
 from floodmark.store.repository import Repository
-from floodmark.store.tables import job_dependencies, job_executions, jobs
+from floodmark.store.tables import execution_hops, job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers
 
@@ -45,6 +45,8 @@ _JOB_COLUMNS = (
     "scheduler_version",
 )
 _MICROSECOND = timedelta(microseconds=1)
+# A sink may be behind for days.
+_HOPS_KEPT = timedelta(days=7)
 _RESTING = "debounced: starts once for all deliveries that arrive until then"
 
 
@@ -168,11 +170,12 @@ class Deliveries(Repository):
         delivery_id: str | None = None,
         signature: str | None = None,
         traceparent: str | None = None,
+        hops: int = 0,
     ) -> Outcome:
         """Write the executions and hints. A delivery that was taken before gets the same answer and fires nothing.
 
-        `traceparent` is the parent of the executions in a trace. `Replayed` if the signature came with another
-        delivery: then nothing was changed.
+        `traceparent` is the parent of the executions in a trace; `hops` is stored with them. `Replayed` if the
+        signature came with another delivery: then nothing was changed.
         """
         delivery_id = clean(delivery_id or new_id())
         if signature is not None:
@@ -197,6 +200,8 @@ class Deliveries(Repository):
             new = [part for part in parts if not part.is_old]
             queued = await self._fire(connection, new, now, traceparent)
             await self._store_answers(connection, new, delivery_id, now)
+            if hops:
+                await self._store_hops(connection, new, hops, now)
         return _outcome(delivery_id, parts, queued)
 
     async def forget(self, older_than: timedelta) -> int:
@@ -205,6 +210,8 @@ class Deliveries(Repository):
             now = await present_moment(self._database, self._clock, connection)
             cell = trigger_deliveries.c
             gone = await connection.execute(delete(trigger_deliveries).where(cell.received_at < now - older_than))
+            too_old = execution_hops.c.created_at < now - max(older_than, _HOPS_KEPT)
+            await connection.execute(delete(execution_hops).where(too_old))
             return int(gone.rowcount)
 
     async def last_id(self, scope: str) -> str | None:
@@ -311,6 +318,17 @@ class Deliveries(Repository):
                 }
                 await connection.execute(update(triggers).where(count.trigger_id == part.shot.scope).values(**counts))
 
+    async def _store_hops(self, connection: AsyncConnection, parts: Sequence[_Part], hops: int, now: datetime) -> None:
+        """Store the hops of executions; those of a folded delivery count if they are more."""
+        ids = {fired.execution_id for part in parts for fired in part.executions}
+        for some in chunks(sorted(ids)):
+            rows = [{"execution_id": execution_id, "hops": hops, "created_at": now} for execution_id in some]
+            statement = insert_into(self._database, execution_hops).values(rows)
+            is_more = execution_hops.c.hops < hops
+            await connection.execute(
+                statement.on_conflict_do_update(index_elements=["execution_id"], set_={"hops": hops}, where=is_more)
+            )
+
     async def _fire(
         self, connection: AsyncConnection, parts: Sequence[_Part], now: datetime, traceparent: str | None
     ) -> list[Queued]:
@@ -339,7 +357,7 @@ class Deliveries(Repository):
                 await connection.execute(hint_jobs(jobs.c.job_id.in_(hinted), self._now()))
             for row in await self._insert(connection, rows, now):
                 part, _ = wanted[row["job_id"]]
-                part.executions.append(_fired(row))
+                part.executions.append(_make_fired(row))
                 if row["state"] == State.QUEUED:
                     queued.append(Queued(row["execution_id"], Priority(row["priority"]), traceparent))
         return queued
@@ -450,7 +468,7 @@ def _hold(row: dict[str, Any], other: Any, unmet: Sequence[str]) -> dict[str, An
     return {**row, "state": State.WAITING, "hold": hold, "reason": reason, "not_before": None, "queue_rank": None}
 
 
-def _fired(row: Mapping[str, Any]) -> FiredExecution:
+def _make_fired(row: Mapping[str, Any]) -> FiredExecution:
     return FiredExecution(**{name: row[name] for name in FiredExecution.__struct_fields__ if name in row})
 
 

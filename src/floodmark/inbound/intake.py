@@ -16,7 +16,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
 from floodmark.observability.events import Events, HintsGiven, TriggersFired, TriggersMatched
-from floodmark.observability.tracing import Tracing, triggered
+from floodmark.observability.tracing import Tracing, trace_trigger
 from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
@@ -25,6 +25,7 @@ from floodmark.triggers.matching import PathVariables, channel_matches, choose_p
 from floodmark.wiring.resources import Resources
 
 from .deliveries import Deliveries, JobGroup, Shot, Taken
+from .hops import check_hops
 from .refusals import Refusals
 from .triggers import Rule, Triggers
 
@@ -46,6 +47,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()
     delivery_id: str | None = None
     signature: str | None = None
+    hops: int = 0
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -90,18 +92,20 @@ class Intake:
         if arrival.delivery_id is not None and not _is_id(arrival.delivery_id):
             hint = f"use 1 to {LONGEST_ID} printable characters, for example a UUID"
             raise InvalidInput("the delivery id is empty, too long or not printable", hint=hint)
+        check_hops(arrival.hops)
         shots = await self._check(await self._shots(arrival, matches))
         if not shots:
             self._events.emit(TriggersFired(arrival.kind))
             self.refusals.unmatched(arrival.kind, arrival.subject)
             return Taken(delivery_id=arrival.delivery_id or new_id())
-        with triggered(self._tracing, arrival.kind, arrival.subject) as traceparent:
+        with trace_trigger(self._tracing, arrival.kind, arrival.subject) as traceparent:
             outcome = await self.deliveries.take(
                 arrival.subject,
                 shots,
                 delivery_id=arrival.delivery_id,
                 signature=arrival.signature,
                 traceparent=traceparent,
+                hops=arrival.hops,
             )
             # If the process dies here, the requeuer puts them.
             await self._queue.put(outcome.queued)

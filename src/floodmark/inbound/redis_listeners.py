@@ -31,6 +31,7 @@ from floodmark.store.fleet import FleetRepository
 from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
 from floodmark.wiring.resources import Resources
 
+from .hops import TooManyHops
 from .intake import Arrival, BadParams, Intake, Matches, read_message
 from .triggers import Rule
 
@@ -50,6 +51,7 @@ _RELOAD_EVERY_SECONDS = 0.5
 _ANNOUNCE_EVERY_SECONDS = 5.0
 _AT_ONCE = 100
 _AGAIN = timedelta()
+_LONGEST_COUNT = 6
 
 
 class Hearing(Struct, frozen=True, kw_only=True):
@@ -252,7 +254,7 @@ class StreamListener:
 
     async def _take(self, key: str, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         if fields:
-            arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id))
+            arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id), hops=_count_hops(fields))
             await _fire(self._intake, arrival, partial(_read_fields, fields, self._intake.body_max), self._events)
         # An entry without fields was deleted after it was read.
         await self._redis.xack(key, self._group, entry_id)
@@ -342,10 +344,19 @@ async def _fire(intake: Intake, arrival: Arrival, read: Callable[[], Any], event
         events.emit(StepFailed(step=f"trigger {arrival.kind}", error=text))
 
 
+def _count_hops(fields: Mapping[bytes, bytes]) -> int:
+    """Return the hops of an entry: one more than its event has, if it is an event of a sink of Floodmark."""
+    if b"event_id" not in fields or b"position" not in fields:
+        return 0
+    text = fields.get(b"hops", b"0")
+    return 1 + (int(text) if text.isdigit() and len(text) <= _LONGEST_COUNT else 0)
+
+
 _REASONS: Mapping[type[Exception], str] = {
     TooDeep: "nested too deeply",
     _TooLarge: "too large",
     BadParams: BadParams.reason,
+    TooManyHops: TooManyHops.reason,
 }
 
 

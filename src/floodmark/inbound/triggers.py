@@ -117,7 +117,7 @@ class Triggers:
             query = select(triggers.c.trigger_id).where(mine).with_for_update()
             there = (await connection.execute(query)).scalar()
             if there is not None and not replace:
-                raise _taken(new.kind, pattern)
+                raise _refuse_taken(new.kind, pattern)
             trigger_id = there or new_id()
             values = await self._values(connection, new, trigger_id)
             if there is None:
@@ -273,7 +273,7 @@ class Triggers:
         statement = insert_into(self._database, triggers).values(trigger_id=trigger_id, created_at=now, **values)
         statement = statement.on_conflict_do_nothing(index_elements=["kind", "pattern"])
         if (await connection.execute(statement.returning(triggers.c.trigger_id))).scalar() is None:
-            raise _taken(values["kind"], values["pattern"])
+            raise _refuse_taken(values["kind"], values["pattern"])
 
     async def _rows(
         self, connection: AsyncConnection, *where: ColumnElement[bool], limit: int = MOST_SHOWN
@@ -334,7 +334,7 @@ def secret_label(trigger_id: str) -> str:
     return f"trigger:{trigger_id}"
 
 
-def _taken(kind: str, pattern: str) -> Conflict:
+def _refuse_taken(kind: str, pattern: str) -> Conflict:
     return Conflict(
         f"there is already a {kind} trigger {pattern!r}",
         hint="change it with --replace (in the API replace: true), or remove it: floodmark triggers rm",

@@ -7,6 +7,7 @@ as sent, so it is valid for one request only and not for another path with the s
     X-Floodmark-Timestamp   seconds since 1970, a fraction is allowed
     X-Floodmark-Signature   v2=HEX; several, separated by commas, while a secret is being changed
     X-Floodmark-Delivery    optional: the id of this delivery; a repeated id fires nothing
+    X-Floodmark-Hops        optional: how often in a row Floodmark's own events have led to it; at most 3
 """
 
 import hmac
@@ -22,10 +23,11 @@ from msgspec.structs import replace
 from floodmark.errors import FloodmarkError, InvalidInput
 from floodmark.model.clock import Clock
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
-from floodmark.security.webhook_signatures import DELIVERY, OLD_SCHEME, SCHEME, SIGNATURE, TIMESTAMP, signature_of
+from floodmark.security.webhook_signatures import DELIVERY, HOPS, OLD_SCHEME, SCHEME, SIGNATURE, TIMESTAMP, signature_of
 from floodmark.triggers.matching import LONGEST
 
 from .deliveries import Replayed, Taken
+from .hops import TooManyHops, read_hops
 from .intake import Arrival, BadParams, Intake
 from .triggers import Rule
 
@@ -92,13 +94,14 @@ class Webhooks:
             self.refusals.refuse("webhook", (), "no token")
             raise WebhookRefused("no token")
         # Only now: the body of an unverified request is not parsed.
-        arrival = replace(arrival, body=read_body(webhook), signature=signature)
+        hops = read_hops(webhook.headers.get(HOPS, "0"))
+        arrival = replace(arrival, body=read_body(webhook), signature=signature, hops=hops)
         try:
             return await self._intake.take(arrival, replace(matches, rules=accepting))
         except Replayed:
             self.refusals.refuse("webhook", [rule.trigger_id for rule in accepting], "replayed")
             raise WebhookRefused("replayed") from None
-        except BadParams as error:
+        except (BadParams, TooManyHops) as error:
             self.refusals.refuse("webhook", [rule.trigger_id for rule in accepting], error.reason)
             raise
 

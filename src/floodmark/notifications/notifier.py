@@ -35,9 +35,13 @@ from .decisions import (
 from .port import NotificationChannel, NotSent
 from .trouble_repository import MOST_AT_ONCE, TroubleRepository
 
-MOST_ATTEMPTS = 12
+# A message that its receiver refuses is given up after so many attempts, because the next ones wait for it. A receiver
+# that cannot be reached gets its messages for some days.
+MOST_REFUSALS = 12
+GIVE_UP_AFTER = timedelta(days=3)
 MOST_PENDING = 20
-_FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=10)
+# A message about a new problem waits at most this long for a receiver that has recovered.
+_FIRST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=30)
 # After a 410: rarely enough not to disturb, often enough to find a receiver that works again.
 _REST_WHEN_GONE = timedelta(days=1)
 # Without other changes, the time until which dead letters were read is stored this often.
@@ -176,8 +180,12 @@ class Notifier:
         return [pending for pending in self._state.pending if name in pending.left]
 
     async def _note_failure(self, name: str, pending: PendingNotification, error: NotSent) -> None:
-        attempts = pending.left[name] + 1
-        is_over = error.is_gone or attempts >= MOST_ATTEMPTS
+        attempts, now = pending.left[name] + 1, await self._repository.now()
+        is_over = (
+            error.is_gone
+            or (error.is_refused and attempts >= MOST_REFUSALS)
+            or now - pending.message.at >= GIVE_UP_AFTER
+        )
         self._events.emit(NotificationSent(name, "failed"))
         structlog.get_logger().log(
             40 if is_over else 30,
@@ -191,7 +199,6 @@ class Notifier:
         rest = max(backoff_bound(attempts, base=_FIRST_REST, longest=_LONGEST_REST), error.after or timedelta())
         if error.is_gone:
             rest = _REST_WHEN_GONE
-        now = await self._repository.now()
 
         def note() -> None:
             pending.left[name] = attempts

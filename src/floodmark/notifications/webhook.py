@@ -30,7 +30,7 @@ class WebhookChannel:
     async def send(self, message: Notification) -> None:
         """Send it; return when the receiver has answered with a status of 2xx."""
         body = msgspec.json.encode(message)
-        headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": message.id}
+        headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": message.id, "X-Floodmark-Hops": "1"}
         if self._secret is not None:
             from yarl import URL  # noqa: PLC0415 - heavy; encodes the URL as the client sends it
 

@@ -146,7 +146,7 @@ class Tracing:
 
     # In a worker
 
-    def leased(self, leases: Sequence[Lease]) -> list[Lease]:
+    def trace_leases(self, leases: Sequence[Lease]) -> list[Lease]:
         """Return the leases with the context of a span for their time in the queue."""
         return [replace(lease, traceparent=self._trace_queue(lease)) for lease in leases]
 
@@ -267,7 +267,7 @@ class Tracing:
         self._otel.note("told to wait", {"seconds": event.seconds, "reason": event.reason})
 
 
-def triggered(tracing: Tracing | None, kind: str, subject: str) -> AbstractContextManager[str | None]:
+def trace_trigger(tracing: Tracing | None, kind: str, subject: str) -> AbstractContextManager[str | None]:
     """Call `Tracing.trigger`, or do nothing without tracing."""
     return nullcontext() if tracing is None else tracing.trigger(kind, subject)
 

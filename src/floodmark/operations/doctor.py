@@ -5,12 +5,10 @@ of the protocol. Two of them need more than the store: I1 (nothing is missing) n
 `check_stream`; I9 needs the files.
 """
 
-import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select, func, select
@@ -25,8 +23,7 @@ from floodmark.model.search import IndexStatus
 from floodmark.notifications.loading import configured_channels
 from floodmark.rules.sinks import is_stuck
 from floodmark.sinks.repository import SinkRepository
-from floodmark.sources.cookies.browser import BrowserMissing, require_browser
-from floodmark.sources.telegram.tables import accounts
+from floodmark.sources.form import CheckTools, find_forms
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import chunks, present_moment
@@ -41,6 +38,7 @@ from .invariants import INVARIANTS, Invariant, Window, examples, window
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+    from floodmark.settings import Settings
     from floodmark.wiring.resources import Resources
 
 # An execution may wait for one lease, one run of maintenance (15 s) and one of the requeuer (60 s).
@@ -69,8 +67,7 @@ def doctor_of(resources: "Resources") -> "Doctor":
         execution_lease=settings.execution_lease,
         redis=resources.redis,
         prefix=settings.scheduler_queue_prefix,
-        hostname=settings.hostname,
-        find_browser=lambda: require_browser(settings.floodmark_chromium, os.environ),
+        settings=settings,
         read_search=partial(search_status, resources),
         find_channels=lambda: configured_channels(resources),
     )
@@ -89,14 +86,13 @@ class Doctor:
         execution_lease: timedelta = timedelta(seconds=15),
         redis: "Redis | None" = None,
         prefix: str = "crawler",
-        hostname: str = "",
-        find_browser: Callable[[], Path] | None = None,
+        settings: "Settings | None" = None,
         read_search: Callable[..., Awaitable[IndexStatus]] | None = None,
         find_channels: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
         self._database, self._clock, self._redis = database, clock, redis
         self._leases, self._leader_key = leases, leader_key
-        self._hostname, self._find_browser = hostname, find_browser
+        self._settings = settings
         self._read_search, self._find_channels = read_search, find_channels
         self._patience, self._known = execution_lease + _UPKEEP, f"{prefix}:jobs:known"
 
@@ -108,7 +104,7 @@ class Doctor:
         found += [await self._check_clocks()]
         if self._redis is not None:
             found += await self._check_redis(self._redis)
-        found += [await self._check_leader(), await self._check_workers(), *await self._check_browser()]
+        found += [await self._check_leader(), await self._check_workers()]
         found += [
             *await self._check_disk(),
             *await self._check_search(),
@@ -117,7 +113,7 @@ class Doctor:
             await self._check_schedules(),
             *await self._check_sinks(),
         ]
-        found += await self._check_accounts()
+        found += await self._check_sources()
         if self._find_channels is not None:
             found += await check_watches(self._database, await self._find_channels())
         return found + await self._check_invariants()
@@ -203,17 +199,13 @@ class Doctor:
         running = f"{len(able)} running, with room for {slots} executions"
         return _finding("workers", bool(able), running, "no worker is running", hint)
 
-    async def _check_browser(self) -> list[Finding]:
-        """Check the browser of this machine, if there are cookie scans and they run here."""
-        workers = await self._live_workers()
-        is_elsewhere = workers and all(worker.hostname != self._hostname for worker in workers)
-        found = await self._rows(select(jobs.c.name).where(jobs.c.source == "cookies", ~jobs.c.paused).limit(1))
-        if not found or self._find_browser is None or is_elsewhere:
+    async def _check_sources(self) -> list[Finding]:
+        """Return the findings of sources that have a check of their own: see `JobForm`."""
+        if self._settings is None:
             return []
-        try:
-            return [Finding(code="browser", ok=True, text=f"cookie scans use {self._find_browser()}")]
-        except BrowserMissing as missing:
-            return [Finding(code="browser", ok=False, text=f"{missing}, as for {found[0].name}", hint=missing.hint)]
+        tools = CheckTools(database=self._database, settings=self._settings, workers=await self._live_workers())
+        checks = [form.check for form in find_forms().values() if form.check is not None]
+        return [finding for check in checks for finding in await check(tools)]
 
     async def _check_disk(self) -> list[Finding]:
         """Check the disk of a SQLite database; the disk of a server is not visible."""
@@ -288,19 +280,6 @@ class Doctor:
             hint = f"see why: floodmark sinks dead-letters {letters.name}"
             return [Finding(code="sinks", ok=True, text=f"{text}, but some were refused", hint=hint)]
         return [Finding(code="sinks", ok=True, text=text)]
-
-    async def _check_accounts(self) -> list[Finding]:
-        rows = await self._rows(select(accounts.c.name, accounts.c.state, accounts.c.reason).order_by(accounts.c.name))
-        if not rows:
-            return []
-        lost = [row for row in rows if row.state != "active"]
-        if not lost:
-            text = f"{len(rows)} Telegram account{' is' if len(rows) == 1 else 's are'} in use"
-            return [Finding(code="accounts", ok=True, text=text)]
-        named = ", ".join(f"{row.name} ({row.reason or row.state})" for row in lost[:_SHOWN])
-        text = f"{len(lost)} of {len(rows)} Telegram accounts cannot be used: {named}"
-        hint = f"test it with: floodmark accounts test {lost[0].name}"
-        return [Finding(code="accounts", ok=False, text=text, hint=hint)]
 
     async def _live_workers(self) -> list[WorkerInfo]:
         return [worker for worker in await FleetRepository(self._database, self._clock).workers() if worker.alive]

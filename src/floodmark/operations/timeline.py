@@ -69,7 +69,7 @@ def _entries(e: Execution, zone: tzinfo | None) -> Iterator[TimelineEntry]:
     if e.state is State.WAITING:
         until = "" if e.not_before is None else f"until {e.not_before.astimezone(zone):%H:%M:%S}"
         why = e.reason or (e.hold or "")
-        yield entry(_stopped(e, created), "info", "waits", ": ".join(part for part in (until, why) if part))
+        yield entry(_find_stop(e, created), "info", "waits", ": ".join(part for part in (until, why) if part))
     if e.completed_at is not None:
         yield entry(e.completed_at, *_end(e))
 
@@ -126,7 +126,7 @@ def _end(e: Execution) -> tuple[Level, str, str]:
     return "warning", str(e.state), e.reason or ""
 
 
-def _stopped(e: Execution, created: datetime) -> datetime:
+def _find_stop(e: Execution, created: datetime) -> datetime:
     if e.started_at is None or e.duration_seconds is None:
         return e.started_at or created
     return e.started_at + timedelta(seconds=e.duration_seconds)

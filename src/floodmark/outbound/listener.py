@@ -16,13 +16,17 @@ _RETRY_SECONDS = 0.5
 class Listener:
     """Accepts connections on loopback and runs `serve(socket)` as a task for each.
 
-    `serve` owns the socket and closes it, also when it is cancelled.
+    `serve` owns the socket and closes it, also when it is cancelled. With `most` open ones, new connections are closed.
     """
 
     def __init__(
-        self, serve: Callable[[socket.socket], Coroutine[Any, Any, None]], *, name: str = "connection"
+        self,
+        serve: Callable[[socket.socket], Coroutine[Any, Any, None]],
+        *,
+        name: str = "connection",
+        most: int | None = None,
     ) -> None:
-        self._serve, self._name = serve, name
+        self._serve, self._name, self._most = serve, name, most
         self._listening: socket.socket | None = None
         self.port = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +77,9 @@ class Listener:
         except OSError:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_RETRY_SECONDS, self._watch)
+            return
+        if self._most is not None and len(self.tasks) >= self._most:
+            accepted.close()
             return
         accepted.setblocking(False)
         task = self._loop.create_task(self._serve(accepted), name=self._name)

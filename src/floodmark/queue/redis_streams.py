@@ -31,7 +31,7 @@ from floodmark.observability.events import (
     StepFailed,
 )
 from floodmark.process.failpoints import failpoint
-from floodmark.rules.rank import rank_delays
+from floodmark.rules.rank import BATCH_SHARES, rank_delays
 from floodmark.store.port import Extended, Leasing, Offer, Settlement
 
 from .port import Queue
@@ -62,7 +62,8 @@ class RedisStreamsQueue:
         self._redis, self._leasing, self._fallback, self._events = redis, leasing, fallback, events
         self._streams = [f"{prefix}:jobs:{priority.name.lower()}" for priority in Priority]
         self._keys = [f"{prefix}:jobs:known", *self._streams]
-        self._delays = [int(delay.total_seconds() * 1000) for delay in rank_delays(patience)]
+        delays = [int(delay.total_seconds() * 1000) for delay in rank_delays(patience)]
+        self._order = [*delays, *(share for shares in BATCH_SHARES for share in shares)]
         scripts = ("put", "lease", "sweep", "renew", "ack", "depth", "hand_on")
         self._put, self._lease, self._sweep, self._renew, self._ack, self._depth, self._hand_on = (
             Script(redis, __package__, name) for name in scripts
@@ -196,7 +197,7 @@ class RedisStreamsQueue:
                 self._swept_at = time.monotonic()
             if swept:
                 return swept
-        found = await self._lease(self._keys, [GROUP, worker, limit, *self._delays])
+        found = await self._lease(self._keys, [GROUP, worker, limit, *self._order])
         self._note_answer()
         if found or not wait:
             return _entries(found)

@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 
 from floodmark.model.job import Priority
 
+BATCH_SHARES = ((1.0,), (0.8, 0.2), (0.7, 0.2, 0.1))
+"""The shares of a batch for one, two and three streams of a queue that have executions, lowest rank first."""
+
 
 def rank_of(priority: int, queued_at: datetime, patience: timedelta) -> datetime:
     """Return the rank of an execution that is queued at `queued_at`."""
@@ -24,7 +27,7 @@ def rank_delays(patience: timedelta) -> list[timedelta]:
     return [rank_delay(priority, patience) for priority in Priority]
 
 
-def waited(since_rank: float, age: float, priority: int, patience: timedelta) -> float:
+def waiting_seconds(since_rank: float, age: float, priority: int, patience: timedelta) -> float:
     """Return how many seconds an execution was queued, from the seconds since its rank and since it was stored.
 
     A forced execution has the rank of a high priority, so the result is at most its age.

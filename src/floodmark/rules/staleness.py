@@ -20,19 +20,19 @@ INTERVALS = {
 }
 # Only jobs with these schedules can be stale.
 TIMED = (ScheduleType.INTERVAL, ScheduleType.CRON, ScheduleType.CALENDAR, ScheduleType.ADAPTIVE)
-# Telegram jobs catch up by themselves until `LPA_MAX_AGE_HOURS`.
-PATIENT_SOURCE = "telegram"
 
 
-def is_stale(unchecked: timedelta, *, source: str, interval: timedelta | None, telegram_max_age: timedelta) -> bool:
-    """Return whether a job is stale whose target was last read to its end `unchecked` ago."""
-    return unchecked > patience_of(source, interval, telegram_max_age)
+def is_stale(unchecked: timedelta, *, interval: timedelta | None, catches_up: timedelta) -> bool:
+    """Return whether a job is stale whose target was last read to its end `unchecked` ago.
+
+    `catches_up`: for how long its source catches up by itself after an outage.
+    """
+    return unchecked > patience_of(interval, catches_up)
 
 
-def patience_of(source: str, interval: timedelta | None, telegram_max_age: timedelta) -> timedelta:
+def patience_of(interval: timedelta | None, catches_up: timedelta) -> timedelta:
     """Return after which time without a check a job is stale."""
-    longest = max(GAPS * (interval or timedelta()), SHORTEST)
-    return max(longest, telegram_max_age) if source == PATIENT_SOURCE else longest
+    return max(GAPS * (interval or timedelta()), SHORTEST, catches_up)
 
 
 def freshness_level(

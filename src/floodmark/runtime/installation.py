@@ -3,7 +3,8 @@
 `facts`, name `installation`   a random id, created at the first start; a backup keeps it
 `<prefix>:installation`        the same id in Redis; written by the first process, and again after Redis was emptied
 
-Two installations with one prefix would take each other's executions from the queue and drop them.
+Two installations with one prefix would take each other's executions from the queue and drop them. A Redis that may
+delete any key when it is full is refused as well: it would delete the queue.
 """
 
 import asyncio
@@ -34,15 +35,20 @@ class Installation:
         self._redis, self._fleet, self._events, self._settings = redis, fleet, events, settings
         self._key = f"{settings.scheduler_queue_prefix}:installation"
         self._id: str | None = None
+        self._is_checked = False
 
     async def claim(self) -> None:
-        """Store our id under the prefix if there is none; `Conflict` if there is another. Redis may be away."""
+        """Store our id under the prefix if there is none. Redis may be away.
+
+        `Conflict` if there is another id, or if this Redis may delete the queue.
+        """
         redis = self._redis
         if redis is None:
             return
         if self._id is None:
             self._id = await self._fleet.installation(secrets.token_hex(8))
         try:
+            await self._check_eviction(redis)
             await redis.set(self._key, self._id, nx=True)
             found = await redis.get(self._key)
         except redis_errors():
@@ -53,7 +59,7 @@ class Installation:
             raise self._shared(str(owner))
 
     @asynccontextmanager
-    async def guarded(self, stop: asyncio.Event) -> AsyncIterator[None]:
+    async def guard_prefix(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """Claim the prefix every few seconds during the block. A conflict sets `stop` and is raised at the end."""
         guarding = asyncio.create_task(self._guard(stop), name="installation")
         try:
@@ -75,6 +81,25 @@ class Installation:
                 raise
             except Exception as error:  # noqa: BLE001 - the database is away; the next claim tries again
                 self._events.emit(StepFailed(step="installation", error=f"{type(error).__name__}: {error}"))
+
+    async def _check_eviction(self, redis: "Redis") -> None:
+        """Refuse a Redis that deletes any key when it is full. Once: `doctor` reports a policy that was changed."""
+        if self._is_checked:
+            return
+        from redis.exceptions import ResponseError  # noqa: PLC0415 - see `redis_errors`
+
+        policy = ""
+        with suppress(ResponseError):
+            # A user without the right to ask must not be kept from working.
+            policy = str((await redis.info("memory")).get("maxmemory_policy", ""))
+        self._is_checked = True
+        if policy.startswith("allkeys-"):
+            raise Conflict(
+                f"the Redis {mask_text(self._settings.redis or '')} deletes any key when it is full, the queue too "
+                f"(maxmemory-policy is {policy})",
+                hint="set it with: redis-cli config set maxmemory-policy noeviction; or use another Redis; "
+                "or leave out REDIS_URL: then the database is the queue",
+            )
 
     def _shared(self, owner: str) -> Conflict:
         settings = self._settings

@@ -86,7 +86,7 @@ class Vault:
         mark, _, data = rest.partition(".")
         if version != _VERSION:
             raise Conflict(f"the secret of {label} is not in a form this version knows", hint="upgrade Floodmark")
-        key = next((key for key in self._known() if key.mark == mark), None)
+        key = next((key for key in self._list_keys() if key.mark == mark), None)
         if key is None:
             raise self._unknown(label, mark)
         return _decrypt(key.cipher, data, label)
@@ -135,7 +135,7 @@ class Vault:
             return _derive_key(self._given, "FLOODMARK_SECRET_KEY")
         return _derive_key(_read_or_create(self._file), str(self._file))
 
-    def _known(self) -> "Iterator[_Key]":
+    def _list_keys(self) -> "Iterator[_Key]":
         """Yield the keys that may decrypt, the current one first. Each is derived only if needed, as that is slow."""
         if self._given is not None:
             yield _derive_key(self._given, "FLOODMARK_SECRET_KEY")

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 
 TIMESTAMP, SIGNATURE, DELIVERY = "x-floodmark-timestamp", "x-floodmark-signature", "x-floodmark-delivery"
+HOPS = "x-floodmark-hops"
+"""How many times in a row Floodmark's own events have led to this request. Not signed: it only ends loops."""
 
 # The prefix names the signed content. The first scheme, `sha256=`, covered only the timestamp and the body.
 SCHEME, OLD_SCHEME = "v2=", "sha256="

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from floodmark.errors import Unavailable
+from floodmark.process.inner_folders import make_inner_folder
 
 fcntl: Any
 try:
@@ -23,12 +24,12 @@ _PATIENCE_SECONDS, _RETRY_SECONDS = 30.0, 0.05
 
 
 @asynccontextmanager
-async def lock_folder(folder: Path) -> AsyncIterator[None]:
-    """Create a folder if it is missing, and lock it for one writer.
+async def lock_folder(root: Path, folder: Path) -> AsyncIterator[None]:
+    """Create a folder in `root` if it is missing, without following links, and lock it for one writer.
 
     Temporary files in it are deleted: their writer was killed, because nobody else holds the lock.
     """
-    await asyncio.to_thread(make_folder, folder)
+    await asyncio.to_thread(_make_inner, root, folder)
     async with _lock(folder):
         await asyncio.to_thread(_sweep, folder)
         yield
@@ -52,7 +53,11 @@ class Replacement:
         """Replace the old content durably. Return False, and leave the file alone, if both are the same."""
         with explain_errors(self._path.parent), self._file:
             self._file.flush()
-            if self._path.exists() and filecmp.cmp(self._new, self._path, shallow=False):
+            if (
+                self._path.is_file()
+                and not self._path.is_symlink()
+                and filecmp.cmp(self._new, self._path, shallow=False)
+            ):
                 return False
             os.fsync(self._file.fileno())
             os.replace(self._new, self._path)
@@ -95,6 +100,11 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _make_inner(root: Path, folder: Path) -> None:
+    with explain_errors(folder):
+        make_inner_folder(root, folder)
 
 
 def make_folder(folder: Path) -> None:

@@ -61,7 +61,7 @@ class Artifacts:
     async def write(self, of: ChatDay) -> bool:
         """Bring the file of a day up to date; return False if it was. Readers always find a complete file."""
         path = path_of(self.folder, of)
-        async with lock_folder(path.parent):
+        async with lock_folder(self.folder, path.parent):
             file = await asyncio.to_thread(Replacement, path)
             try:
                 async for content in self._content(of):

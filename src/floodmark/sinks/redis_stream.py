@@ -1,7 +1,7 @@
 """Copies events to Redis streams.
 
 `<prefix>:events`  stream, bounded by EVENTS_STREAM_MAXLEN; fields event_id, type, kind, stream, key, data, ...,
-                   and traceparent if the event was traced
+                   traceparent if the event was traced, and hops if Floodmark's own events have led to it
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from floodmark.errors import Transient
 from floodmark.extensions.services import Services
 from floodmark.store.port import Event, Unsent
 
+from .hops import EventHops
 from .options import SinkOptions, missing_option
 from .port import SinkTraits
 
@@ -27,17 +28,17 @@ _encoder = msgspec.json.Encoder()
 def open_stream(services: Services) -> "RedisStreamSink | None":
     """Make the sink: that of REDIS_URL, or one that SINKS names."""
     settings, most = services.settings, services.settings.events_stream_maxlen
-    usual = f"{settings.scheduler_queue_prefix}:events"
+    usual, hops = f"{settings.scheduler_queue_prefix}:events", EventHops(services.database)
     if services.instance is None:
-        return None if services.redis is None else RedisStreamSink(services.redis, usual, maxlen=most)
+        return None if services.redis is None else RedisStreamSink(services.redis, usual, maxlen=most, hops=hops)
     options = SinkOptions(services.instance, services.section)
     url, stream, maxlen = options.text("url"), options.text("stream") or usual, options.count("maxlen", most)
     options.finish()
     if url is not None:
-        return RedisStreamSink(_connect(services, options, url), stream, maxlen=maxlen, owns=True)
+        return RedisStreamSink(_connect(services, options, url), stream, maxlen=maxlen, owns=True, hops=hops)
     if services.redis is None:
         raise missing_option(services.instance, "url", "redis://redis.example:6379/0")
-    return RedisStreamSink(services.redis, stream, maxlen=maxlen)
+    return RedisStreamSink(services.redis, stream, maxlen=maxlen, hops=hops)
 
 
 def _connect(services: Services, options: SinkOptions, url: str) -> "Redis":
@@ -55,8 +56,15 @@ class RedisStreamSink:
     traits = SinkTraits(starts="newest", restarts_elsewhere=False)
 
     def __init__(
-        self, redis: "Redis", stream: str = "crawler:events", *, maxlen: int = 100_000, owns: bool = False
+        self,
+        redis: "Redis",
+        stream: str = "crawler:events",
+        *,
+        maxlen: int = 100_000,
+        owns: bool = False,
+        hops: EventHops | None = None,
     ) -> None:
+        self._hops = hops
         self.place, self._maxlen, self._redis, self._owns = stream, maxlen, redis, owns
         self._publish = Script(redis, __package__, "publish")
 
@@ -73,7 +81,9 @@ class RedisStreamSink:
         from redis.exceptions import TimeoutError as NotInTime  # noqa: PLC0415
 
         try:
-            await self._publish([self.place], [self._maxlen, *map(_fields, events)])
+            hops = {} if self._hops is None else await self._hops.find(events)
+            entries = [_fields(event, hops.get((event.stream, event.key), 0)) for event in events]
+            await self._publish([self.place], [self._maxlen, *entries])
         except (NotReached, NotInTime) as error:
             raise Transient(f"Redis cannot be reached: {error}") from error
 
@@ -82,7 +92,7 @@ class RedisStreamSink:
         await self.send([event])
 
 
-def _fields(event: Event) -> bytes:
+def _fields(event: Event, hops: int) -> bytes:
     """Return one event as one argument: a packed flat list of names and values."""
     fields: list[Any] = [
         "event_id", event.event_id,
@@ -100,6 +110,8 @@ def _fields(event: Event) -> bytes:
     ]  # fmt: skip
     if isinstance(event, Unsent) and event.traceparent is not None:
         fields += ["traceparent", event.traceparent]
+    if hops:
+        fields += ["hops", str(hops)]
     return msgspec.msgpack.encode(fields)
 
 

@@ -3,6 +3,7 @@
 {"sink": "archive", "events": [{"event_id": ..., "position": ..., "stream": ..., "data": ...}, ...]}
 
 X-Floodmark-Delivery    a hash of the body: the same when the same events are sent again
+X-Floodmark-Hops        1, or more if Floodmark's own events have led to these events: see `hops`
 X-Floodmark-Timestamp, X-Floodmark-Signature    with SINK_<NAME>_SECRET
 """
 
@@ -27,6 +28,7 @@ from floodmark.store.port import Event
 from floodmark.version import __version__
 
 from .event_json import event_json
+from .hops import EventHops
 from .options import SinkOptions
 from .port import EventsRefused, SinkTraits
 
@@ -87,6 +89,7 @@ class WebhookSink:
         # Without the path: that of many webhooks is a secret.
         self.place, self._host = f"{parts.scheme}://{parts.netloc}", parts.hostname or ""
         self._http: Http | None = None
+        self._hops = EventHops(services.database)
         self._limits = ResponseLimits(
             body_bytes=_ANSWER_BYTES, unpacked_bytes=_ANSWER_BYTES, total=settings.timeout, head=settings.timeout
         )
@@ -110,7 +113,8 @@ class WebhookSink:
     async def send(self, events: Sequence[Event]) -> int:
         """Post the first events, as many as fit; return their number once the receiver has answered with 2xx."""
         encoded = self._encode(events)
-        await self._post(encoded)
+        hops = await self._hops.find(events[: len(encoded)])
+        await self._post(encoded, hops=1 + max(hops.values(), default=0))
         return len(encoded)
 
     async def send_test(self, event: Event) -> None:
@@ -127,21 +131,25 @@ class WebhookSink:
             encoded.append(text)
         return encoded
 
-    async def _post(self, encoded: Sequence[bytes]) -> None:
+    async def _post(self, encoded: Sequence[bytes], *, hops: int = 1) -> None:
         assert self._http is not None
         body = b'{"sink":' + msgspec.json.encode(self._settings.name) + b',"events":[' + b",".join(encoded) + b"]}"
         try:
             url = self._http.check(self._settings.url)
-            answer = await self._http.post(url, body=body, headers=self._headers(url, body))
+            answer = await self._http.post(url, body=body, headers=self._headers(url, body, hops))
         except SourceError as error:
             kind = Transient if isinstance(error, Transient) else Permanent
             raise kind(self._mask(str(error)), hint=self._mask(error.hint)) from None
         if not 200 <= answer.status < 300:
             raise self._explain(answer, len(encoded), self._services.clock.now())
 
-    def _headers(self, url: "URL", body: bytes) -> dict[str, str]:
+    def _headers(self, url: "URL", body: bytes, hops: int) -> dict[str, str]:
         delivery = hashlib.blake2b(body, digest_size=16).hexdigest()
-        headers = {"Content-Type": "application/json", "X-Floodmark-Delivery": delivery}
+        headers = {
+            "Content-Type": "application/json",
+            "X-Floodmark-Delivery": delivery,
+            "X-Floodmark-Hops": str(hops),
+        }
         if self._settings.token is not None:
             headers["Authorization"] = f"Bearer {self._settings.token}"
         if self._settings.secret is not None:

@@ -1,7 +1,7 @@
 """The form of a new job: how a source describes its target and its options to the command line and the dashboard."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -12,8 +12,10 @@ from floodmark.model.spec import JobSpec
 from floodmark.process.entry_points import find_extensions, load_extension
 
 if TYPE_CHECKING:
+    from floodmark.model.fleet import Finding, WorkerInfo
     from floodmark.outbound.client import Http
     from floodmark.settings import Settings
+    from floodmark.store.database import Database
 
 # The group of entry points. Each has the name of a source and names its `JobForm`.
 FORMS = "floodmark.forms"
@@ -68,6 +70,14 @@ class PreviewTools(Struct, frozen=True, kw_only=True):
     now: datetime
 
 
+class CheckTools(Struct, frozen=True, kw_only=True):
+    """What a check of `floodmark doctor` may use. `workers`: those that are alive."""
+
+    database: "Database"
+    settings: "Settings"
+    workers: "Sequence[WorkerInfo]"
+
+
 class JobForm(Struct, frozen=True, kw_only=True):
     """The form of `floodmark add SOURCE TARGET`: the help text, the target and the options of one source.
 
@@ -83,6 +93,9 @@ class JobForm(Struct, frozen=True, kw_only=True):
     `fit(text)` returns how well a text fits as a target: from 0, it cannot be one, to 1, it cannot be anything else.
     `collects` says in one sentence what is collected. `preview(spec, tools)` looks at the target of a new job and
     returns what would be collected; it stores nothing, and an error that it raises is shown as its result.
+
+    `catches_up(settings)` returns for how long the source catches up by itself after an outage: before that its jobs
+    are not reported as stale. `check(tools)` returns findings for `floodmark doctor`; it changes nothing.
     """
 
     help: str
@@ -97,6 +110,8 @@ class JobForm(Struct, frozen=True, kw_only=True):
     preview: "Callable[[JobSpec, PreviewTools], Awaitable[SourcePreview]] | None" = None
     find_missing: "Callable[[JobSpec, Settings, Sequence[AccountRow]], str | None] | None" = None
     listing: TargetListing | None = None
+    catches_up: "Callable[[Settings], timedelta] | None" = None
+    check: "Callable[[CheckTools], Awaitable[Sequence[Finding]]] | None" = None
 
 
 _OTHER_FORM = JobForm(
@@ -118,6 +133,12 @@ def find_form(source: str, show: Callable[[str], str] = str) -> JobForm:
         is_missing = source not in find_extensions(FORMS)
         return _OTHER_FORM if is_missing else JobForm(help=f"Its options are unknown: {show(str(error))}")
     return form
+
+
+def find_patience(settings: "Settings") -> dict[str, timedelta]:
+    """Return for how long sources catch up by themselves, by the name of the source."""
+    found = find_forms().items()
+    return {source: form.catches_up(settings) for source, form in found if form.catches_up is not None}
 
 
 def find_forms() -> dict[str, JobForm]:

@@ -93,7 +93,7 @@ class BudgetTurn:
         """Note when the next run of a budget can be fired."""
         self._steps.append(next_step(terms, next_free, granted, self._now))
 
-    def fired(self) -> Fired:
+    def make_fired(self) -> Fired:
         """Return the result of the round."""
         return Fired(
             queued=self._queued,

@@ -22,14 +22,14 @@ _MIGRATION_LOCK = 7_205_759_403
 
 
 @cache
-def _known() -> tuple[str, ...]:
+def _list_revisions() -> tuple[str, ...]:
     """Return all revisions, oldest first: the numbers at the beginning of the file names."""
     return tuple(sorted(path.name.partition("_")[0] for path in (_FOLDER / "versions").glob("[0-9]*.py")))
 
 
 def newest() -> str:
     """Return the revision that this version of Floodmark needs."""
-    return _known()[-1]
+    return _list_revisions()[-1]
 
 
 def _current(connection: Connection) -> str | None:
@@ -59,13 +59,15 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
 
     def work(connection: Connection) -> tuple[str | None, str | None]:
         before = _current(connection)
-        if before is not None and before not in _known():
+        if before is not None and before not in _list_revisions():
             raise _too_new(before)
         if to == "head" and before == newest():
             return before, before
         if before is None:
             _require_free_names(connection)
-        _change(connection, to, is_older=to == "base" or (to in _known() and before is not None and to < before))
+        _change(
+            connection, to, is_older=to == "base" or (to in _list_revisions() and before is not None and to < before)
+        )
         return before, _current(connection)
 
     async with database.working_long() as connection:
@@ -100,7 +102,7 @@ async def current(database: Database) -> str | None:
 async def require_newest(database: Database) -> None:
     """Raise `Unavailable` unless the database has the schema that this version needs."""
     found, wanted = await current(database), newest()
-    if found is not None and found not in _known():
+    if found is not None and found not in _list_revisions():
         raise _too_new(found)
     if found != wanted:
         raise Unavailable(

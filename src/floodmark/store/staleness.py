@@ -3,6 +3,7 @@
 Tables: `jobs`, `watermarks`, `budgets`, `activity`.
 """
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,12 +51,14 @@ class StaleJob(Struct, frozen=True, kw_only=True):
 class Staleness:
     """Finds enabled, timed jobs whose last check is longer ago than twice the usual time between two runs.
 
-    Telegram jobs are stale after `telegram_max_age` at the earliest: until then they catch up by themselves. For a job
-    that was never checked, the time since its creation counts.
+    `find_patience` returns, by the name of a source, for how long it catches up by itself: before that its jobs are not
+    stale. For a job that was never checked, the time since its creation counts.
     """
 
-    def __init__(self, database: Database, clock: Clock, *, telegram_max_age: timedelta) -> None:
-        self._database, self._clock, self._max_age = database, clock, telegram_max_age
+    def __init__(
+        self, database: Database, clock: Clock, *, find_patience: Callable[[], Mapping[str, timedelta]]
+    ) -> None:
+        self._database, self._clock, self._find_patience = database, clock, find_patience
 
     async def page(self, *, limit: int = 100) -> list[StaleJob]:
         """Return stale jobs, the longest unchecked first."""
@@ -156,8 +159,8 @@ class Staleness:
     def _patience(self) -> ColumnElement[float]:
         longest = func.greatest if self._database.dialect == "postgresql" else func.max
         usual = longest(rule.GAPS * func.coalesce(self._gap(), 0.0), rule.SHORTEST.total_seconds())
-        patient = longest(usual, self._max_age.total_seconds())
-        return case((jobs.c.source == rule.PATIENT_SOURCE, patient), else_=usual)
+        patient = {name: longest(usual, time.total_seconds()) for name, time in self._find_patience().items()}
+        return case(patient, value=jobs.c.source, else_=usual) if patient else usual
 
     def _level(self) -> ColumnElement[str]:
         """Return `rules.staleness.freshness_level` of a job; `off` if it is not timed."""

@@ -336,6 +336,17 @@ outbox = Table(
 partial_index("ix_outbox_unsent", "sent_at IS NULL", outbox.c.seq)
 partial_index("ix_outbox_position", "position IS NOT NULL", outbox.c.position, unique=True)
 
+# How many times in a row Floodmark's own events have led to an execution, for those to which they have. Written by
+# external triggers and read by sinks; deleted after a while.
+execution_hops = Table(
+    "execution_hops",
+    metadata,
+    Column("execution_id", String(36), primary_key=True),
+    Column("hops", Integer, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Index("ix_execution_hops_created_at", "created_at"),
+)
+
 # How far each consumer has processed the events: sinks, rules, exports, and readers of the Python API. The kind is the
 # part of the name before the colon: `sink:webhook`.
 consumers = Table(

@@ -108,7 +108,7 @@ class Sync:
         of = hashlib.blake2b(url.encode(), digest_size=16).hexdigest()
         for left in range(_ATTEMPTS - 1, -1, -1):
             async with self._jobs.reading() as store:
-                known = _kept(await store.answer())
+                known = _read_kept(await store.answer())
             fetched = await fetcher.fetch(known.etag if known.of == of else None)
             is_new = fetched.body is not None
             rows = known.rows if fetched.body is None else await asyncio.to_thread(self._read, fetched.body)
@@ -127,7 +127,7 @@ class Sync:
 
     async def _try(self, answer: _Kept, *, is_new: bool, force: bool) -> Report:
         async with self._jobs.reading() as store:
-            found, refused = await self._compare(store, answer.rows, _kept(await store.answer()))
+            found, refused = await self._compare(store, answer.rows, _read_kept(await store.answer()))
         return _report(found, dry_run=True, not_modified=not is_new, refused=None if force else refused)
 
     async def _apply(self, answer: _Kept, seen: _Kept | None, *, is_new: bool, force: bool) -> Report:
@@ -148,7 +148,7 @@ class Sync:
 
     async def _transact(self, answer: _Kept, seen: _Kept | None, *, is_new: bool, force: bool) -> Report:
         async with self._jobs.writing() as store:
-            kept = _kept(await store.answer())
+            kept = _read_kept(await store.answer())
             if seen is not None and kept not in (seen, answer):
                 raise _SupersededError
             found, refused = await self._compare(store, answer.rows, kept)
@@ -172,10 +172,10 @@ class Sync:
             return report
 
     async def _compare(self, store: Syncing, rows: Sequence[ScheduleRow], kept: _Kept) -> tuple[SyncPlan, str | None]:
-        known = await self._known(store, rows)
+        known = await self._find_known(store, rows)
         made = {job.domain_config_id for job in known}
         new = [row for row in rows if row.domain_config_id not in made]
-        taken = await store.taken(name for row in new for name in (short_name(row), long_name(row)))
+        taken = await store.find_taken(name for row in new for name in (short_name(row), long_name(row)))
         settings = self._settings
 
         def compare() -> tuple[SyncPlan, str | None]:
@@ -191,9 +191,9 @@ class Sync:
 
         return await asyncio.to_thread(compare)
 
-    async def _known(self, store: Syncing, rows: Sequence[ScheduleRow]) -> list[SyncedJob]:
+    async def _find_known(self, store: Syncing, rows: Sequence[ScheduleRow]) -> list[SyncedJob]:
         """Return the synced jobs, with all columns only for those that will change, because most do not."""
-        known = await store.known()
+        known = await store.find_synced()
         changing = set(await asyncio.to_thread(find_differing, rows, known))
         columns = await store.columns(changing)
         return [
@@ -309,7 +309,7 @@ def _counts(report: Report) -> dict[str, Any]:
     return {name: getattr(report, name) for name in ("created", "updated", "skipped", "disabled")}
 
 
-def _kept(value: Any) -> _Kept:
+def _read_kept(value: Any) -> _Kept:
     """Return the stored response; an empty one if there is none, or if another version has stored another format."""
     try:
         return msgspec.convert(value, _Kept)

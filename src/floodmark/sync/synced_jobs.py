@@ -67,7 +67,7 @@ class Syncing:
             query = select(jobs.c.job_id).where(jobs.c.job_id.in_(some)).order_by(jobs.c.job_id)
             await self._connection.execute(query.with_for_update(key_share=True))
 
-    async def known(self) -> list[SyncedJob]:
+    async def find_synced(self) -> list[SyncedJob]:
         """Return the jobs that syncs have created, by name, with the columns that every sync reads."""
         query = select(jobs.c.job_id, jobs.c.name, jobs.c.declared, jobs.c.schedule_enabled)
         made = query.where(jobs.c.declared.like("sync:%")).order_by(jobs.c.name)
@@ -94,7 +94,7 @@ class Syncing:
             found.update({row["job_id"]: {name: row[name] for name in COLUMNS} for row in rows})
         return found
 
-    async def taken(self, names: Iterable[str]) -> set[str]:
+    async def find_taken(self, names: Iterable[str]) -> set[str]:
         """Return the names that belong to jobs that no sync has created."""
         found: set[str] = set()
         for some in chunks(sorted(set(names))):

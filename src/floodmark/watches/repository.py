@@ -72,7 +72,7 @@ class WatchRepository(Repository):
                 this = update(watches).where(_w.watch_id == watch_id)
                 await connection.execute(this.values(**values, updated_at=self._now()))
             except IntegrityError:
-                raise _taken(fields.name) from None
+                raise _refuse_taken(fields.name) from None
             await self._change_channels(connection, watch_id, fields.notify, times)
             return await _find(connection, watch_id)
 
@@ -123,7 +123,7 @@ class WatchRepository(Repository):
     async def _insert(self, connection: AsyncConnection, row: dict[str, Any], name: str) -> None:
         statement = self._insert_into(watches).values(**row).on_conflict_do_nothing(index_elements=["name"])
         if not (await connection.execute(statement)).rowcount:
-            raise _taken(name)
+            raise _refuse_taken(name)
 
     async def _add_channels(self, connection: AsyncConnection, watch_id: str, channels: Sequence[str]) -> None:
         """Add channels. They are notified of matches from now on."""
@@ -220,7 +220,7 @@ async def _find(connection: AsyncConnection, typed: str) -> WatchRow:
     raise NotFound(f"there is no watch {typed[:60]!r}", hint=hint)
 
 
-def _taken(name: str) -> Conflict:
+def _refuse_taken(name: str) -> Conflict:
     return Conflict(
         f"there is already a watch {name[:80]!r}",
         hint=f"choose another --name, or change it: floodmark watch edit {name[:80]}",

@@ -1,5 +1,6 @@
 """The repositories of one process, built once. Each reads and writes the tables of one concern."""
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Self
 
@@ -48,8 +49,18 @@ class Repositories(Struct, frozen=True, kw_only=True):
     staleness: Staleness
 
     @classmethod
-    def of(cls, database: Database, clock: Clock, *, telegram_max_age: timedelta, default_budget: float) -> Self:
-        """Return the repositories of a database. `default_budget`: the requests a minute of the budget `default`."""
+    def of(
+        cls,
+        database: Database,
+        clock: Clock,
+        *,
+        find_patience: Callable[[], Mapping[str, timedelta]],
+        default_budget: float,
+    ) -> Self:
+        """Return the repositories of a database. `default_budget`: the requests a minute of the budget `default`.
+
+        `find_patience` returns for how long each source catches up by itself: see `Staleness`.
+        """
         budgets = Budgets(database, clock, default_per_minute=default_budget)
         events, consumers = EventLog(database, clock), Consumers(database, clock)
         return cls(
@@ -69,5 +80,5 @@ class Repositories(Struct, frozen=True, kw_only=True):
             audit=AuditLog(database, clock),
             limits=Limits(database, clock),
             breakers=Breakers(database, clock),
-            staleness=Staleness(database, clock, telegram_max_age=telegram_max_age),
+            staleness=Staleness(database, clock, find_patience=find_patience),
         )

@@ -37,6 +37,7 @@ from floodmark.queue.port import Queue
 from floodmark.queue.sql import SqlQueue
 from floodmark.rules.breaker import Thresholds
 from floodmark.settings import Settings
+from floodmark.sources.form import find_patience
 from floodmark.sources.validation import Validation
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
 from floodmark.store.forcing import RequestedRuns
@@ -364,7 +365,8 @@ def _wire(
     repositories = Repositories.of(
         database,
         clock,
-        telegram_max_age=timedelta(hours=settings.lpa_max_age_hours),
+        # Only when it is needed: it loads the forms of all sources.
+        find_patience=lambda: find_patience(settings),
         default_budget=settings.budget_default_per_minute,
     )
     caller = Caller(repositories.limits, repositories.breakers, call_policy(settings), clock, events, tracing=tracing)

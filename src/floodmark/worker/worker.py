@@ -188,7 +188,7 @@ class Worker:
 
     def _accept(self, leases: list[Lease]) -> None:
         if self._tracing is not None:
-            leases = self._tracing.leased(leases)
+            leases = self._tracing.trace_leases(leases)
         for lease in leases:
             # A rescued execution of ours may come back before our heartbeat notices: end the earlier run.
             if lease.execution_id in self._held:

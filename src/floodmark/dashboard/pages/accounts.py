@@ -106,14 +106,14 @@ async def _store(view: View, fields: Mapping[str, list[str]]) -> Response:
     """Store an account with a session, which Telegram is asked about first."""
     if not first(fields, "session").strip():
         raise InvalidInput("the session is missing", hint="paste a string session of Telethon")
-    new = NewAccount(**_given(fields), session=first(fields, "session"), is_checked=True)
+    new = NewAccount(**_read_given(fields), session=first(fields, "session"), is_checked=True)
     stored = await view.operations.store_account(new)
     return go_to(view, view.url(f"/accounts/{new.name}"), describe_stored(stored))
 
 
 async def _begin(view: View, fields: Mapping[str, list[str]]) -> Response:
     """Let Telegram send a code."""
-    step = await view.operations.begin_login(NewLogin(**_given(fields)))
+    step = await view.operations.begin_login(NewLogin(**_read_given(fields)))
     response = RedirectResponse(view.url("/account-login"), 303)
     set_cookie(view.request, response, _LOGIN, step.login_id, seconds=int(LASTS.total_seconds()))
     return response
@@ -140,7 +140,7 @@ def _forget_login(view: View, response: Response) -> Response:
     return response
 
 
-def _given(fields: Mapping[str, list[str]]) -> dict[str, Any]:
+def _read_given(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the fields that both ways to add an account have in common."""
     texts = {name: first(fields, name).strip() or None for name in ("phone", "api_hash", "tenant_id", "user_id")}
     name, api_id = first(fields, "name").strip(), first(fields, "api_id").strip()

@@ -35,7 +35,7 @@ async def add_budget(view: View) -> Mapping[str, Any] | Response:
     values = {"row": None, "fresh": None, "given": _NEW, "refused": None}
     if view.request.method == "GET":
         return values
-    given = _given(await read_form(view.request))
+    given = _read_given(await read_form(view.request))
     try:
         await _refuse_existing(view, given["name"])
         row = await _set(view, given["name"], given)
@@ -52,7 +52,7 @@ async def edit_budget(view: View) -> Mapping[str, Any] | Response:
     values = {"row": row, "fresh": next(iter(report.budgets), None), "given": _typed(row), "refused": None}
     if view.request.method == "GET":
         return values
-    given = {**_given(await read_form(view.request)), "name": row.name}
+    given = {**_read_given(await read_form(view.request)), "name": row.name}
     try:
         await _set(view, row.name, given)
     except FloodmarkError as error:
@@ -70,7 +70,7 @@ async def show_freshness(view: View) -> Mapping[str, Any]:
     return {"report": report, "budgets": shown, "names": names, "budget": budget, "page": report}
 
 
-def _given(typed: Mapping[str, list[str]]) -> dict[str, str]:
+def _read_given(typed: Mapping[str, list[str]]) -> dict[str, str]:
     return {name: first(typed, name).strip() for name in _FIELDS}
 
 

@@ -25,7 +25,7 @@ _MOST_RENDERED = 8
 @page("/docs", "docs.html", shared=False)
 async def show_docs(view: View) -> Mapping[str, Any]:
     """Show every operation, or those in which the words of the query occur."""
-    known, text = _known(view.request), (view.query("text") or "")[:200]
+    known, text = _find_reference(view.request), (view.query("text") or "")[:200]
     reference = await known.reference
     found = matching(reference, text) if text else reference
     return {
@@ -60,7 +60,7 @@ class _KnownReference:
         return self._rendered[key]
 
 
-def _known(request: Request) -> _KnownReference:
+def _find_reference(request: Request) -> _KnownReference:
     state = request.app.state
     if not hasattr(state, "reference"):
         state.reference = _KnownReference(request.app)

@@ -30,6 +30,7 @@ REASONS = {
     "replayed": "the signature was used before",
     "no token": "the trigger has no secret, and the sender no token with the role operate",
     "bad params": "the source of a job refuses the params",
+    "too many hops": "Floodmark's own events have led to it again and again: a loop",
 }
 
 

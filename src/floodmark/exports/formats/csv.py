@@ -43,7 +43,9 @@ class CsvFile:
         # Not the csv module of Python: it looks at each character of a text twice, which takes three times as long.
         lines = list[str]()
         if not self._cells:
-            self._cells = [_guarded(column.kind) if self._guards else _CELLS[column.kind] for column in table.columns]
+            self._cells = [
+                _guard_cell(column.kind) if self._guards else _CELLS[column.kind] for column in table.columns
+            ]
             lines.append(",".join(table.names))
         cells = self._cells
         lines += [
@@ -73,7 +75,7 @@ def _to_json(value: Any) -> str:
     return _quote(_encoder.encode(value).decode())
 
 
-def _guarded(kind: ColumnKind) -> Cell:
+def _guard_cell(kind: ColumnKind) -> Cell:
     """Return how to write values of a type so that none is a formula. Numbers and times never are."""
     if kind == "text":
         return lambda value: _quote(guard_formula(value))

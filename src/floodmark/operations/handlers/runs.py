@@ -6,7 +6,7 @@ from typing import Any
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.job import Job
 from floodmark.model.problems import problem_of
-from floodmark.observability.tracing import triggered
+from floodmark.observability.tracing import trace_trigger
 from floodmark.operations.runs import Asked, RunLine, RunOperations, RunReport
 from floodmark.store.forcing import Forced, JobChanged
 from floodmark.store.port import RunRequest
@@ -21,9 +21,9 @@ class RunHandlers(RunOperations, Handlers):
     """Requests for runs, with their entries in the audit log."""
 
     async def run_job(self, name: str, params: Mapping[str, Any] | None = None) -> Asked:
-        with triggered(self.resources.tracing, "manual", name) as traceparent:
+        with trace_trigger(self.resources.tracing, "manual", name) as traceparent:
             forced = await self._force(name, params or None, traceparent)
-        return _asked(forced)
+        return _make_asked(forced)
 
     async def run_many(self, names: Sequence[str], params: Mapping[str, Any] | None = None) -> RunReport:
         results: list[RunLine] = []
@@ -70,7 +70,7 @@ class RunHandlers(RunOperations, Handlers):
             found = {} if params is None else await self.store.jobs.get_exactly(list(waiting.values()))
             requests: dict[int, RunRequest] = {}
             for place, name in waiting.items():
-                with triggered(self.resources.tracing, "manual", name) as traceparent:
+                with trace_trigger(self.resources.tracing, "manual", name) as traceparent:
                     try:
                         job = found.get(name)
                         if params is not None and job is not None:
@@ -98,11 +98,11 @@ class RunHandlers(RunOperations, Handlers):
 
 def _line(name: str, forced: Forced | Exception) -> RunLine:
     if isinstance(forced, Forced):
-        return RunLine(name=name, run=_asked(forced))
+        return RunLine(name=name, run=_make_asked(forced))
     if isinstance(forced, Conflict | NotFound):
         return RunLine(name=name, error=problem_of(forced))
     raise forced
 
 
-def _asked(forced: Forced) -> Asked:
+def _make_asked(forced: Forced) -> Asked:
     return Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)

@@ -1,8 +1,9 @@
 -- Hand out new entries, most urgent first.
 -- The stream whose first entry has the lowest rank gets most of the batch, the others a share of it. A rank is the time
--- at which an entry was added plus the delay of its priority (`rules/rank.py`).
+-- at which an entry was added plus the delay of its priority.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 consumer, 3 count, 4-6 the delays of high, normal, low in milliseconds
+-- ARGV: 1 group, 2 consumer, 3 count, 4-6 the delays of high, normal, low in milliseconds, 7-12 the shares of one stream,
+--       of two and of three (`rules/rank.py` has delays and shares)
 -- returns: execution id, "<priority>:<entry>", ... flat
 local group, consumer, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -32,7 +33,10 @@ for priority = 1, 3 do
         table.insert(waiting, { priority = priority, key = key, rank = came + tonumber(ARGV[3 + priority]) })
     end
 end
-table.sort(waiting, function(a, b) return a.rank < b.rank end)
+table.sort(waiting, function(a, b)
+    if a.rank == b.rank then return a.priority < b.priority end
+    return a.rank < b.rank
+end)
 
 local result = {}
 local function read(stream, count)
@@ -55,10 +59,11 @@ local function read(stream, count)
     return #entries
 end
 
-local shares = { { 1 }, { 0.8, 0.2 }, { 0.7, 0.2, 0.1 } }
+-- The shares of two streams start after the one of one stream, those of three after these three.
+local first = ({ [0] = 7, 7, 8, 10 })[#waiting]
 local left = wanted
 for place, stream in ipairs(waiting) do
-    left = left - read(stream, math.min(left, math.ceil(wanted * shares[#waiting][place])))
+    left = left - read(stream, math.min(left, math.ceil(wanted * tonumber(ARGV[first + place - 1]))))
 end
 for _, stream in ipairs(waiting) do
     left = left - read(stream, left)

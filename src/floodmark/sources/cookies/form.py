@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from floodmark.model.accounts import AccountRow
 from floodmark.model.spec import JobSpec
-from floodmark.sources.form import JobForm, ParamOption
+from floodmark.sources.form import CheckTools, JobForm, ParamOption
 
 from .browser import BrowserMissing, require_browser
 from .params import complete_spec, fit_of
 
 if TYPE_CHECKING:
+    from floodmark.model.fleet import Finding
     from floodmark.settings import Settings
 
 
@@ -30,6 +31,12 @@ def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[Accoun
     return None
 
 
+async def _check(tools: CheckTools) -> "Sequence[Finding]":
+    from .checkup import check_browser  # noqa: PLC0415 - imports SQLAlchemy, which a remote command does not need
+
+    return await check_browser(tools)
+
+
 FORM = JobForm(
     help="""Scan a domain for cookies in a real browser: before consent, after accepting and after rejecting.
 
@@ -38,6 +45,7 @@ FORM = JobForm(
     metavar="DOMAIN",
     target_help="example.com, or example.com:8443.",
     complete=_complete,
+    check=_check,
     find_missing=_find_missing,
     fit=fit_of,
     collects="A report of the cookies before consent, after accepting and after rejecting, with evidence.",

@@ -1,15 +1,17 @@
 """The form of `floodmark add telegram`."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from floodmark.model.accounts import AccountRow, JoinedChannel
 from floodmark.model.spec import JobSpec
-from floodmark.sources.form import FoundTarget, JobForm, ParamOption, TargetListing
+from floodmark.sources.form import CheckTools, FoundTarget, JobForm, ParamOption, TargetListing
 
 from .targets import complete_job, default_schedule, fit_of
 
 if TYPE_CHECKING:
+    from floodmark.model.fleet import Finding
     from floodmark.settings import Settings
 
 
@@ -42,6 +44,12 @@ async def _find_joined(operations: Any, account: str) -> Sequence[FoundTarget]:
     ]
 
 
+async def _check(tools: CheckTools) -> "Sequence[Finding]":
+    from .checkup import check_accounts  # noqa: PLC0415 - imports SQLAlchemy, which a remote command does not need
+
+    return await check_accounts(tools)
+
+
 FORM = JobForm(
     help="""Collect the posts of a Telegram channel; every 5 minutes if no schedule is given (see JOB_SCHEDULE).
 
@@ -51,6 +59,8 @@ FORM = JobForm(
     target_help="@channel, a t.me link, or its number (-- -100... with a minus).",
     uses_account=True,
     complete=_complete,
+    check=_check,
+    catches_up=lambda settings: timedelta(hours=settings.lpa_max_age_hours),
     find_missing=_find_missing,
     listing=TargetListing(
         flags="--dialogs",

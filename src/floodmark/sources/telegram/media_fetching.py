@@ -22,7 +22,7 @@ from floodmark.observability.events import MediaStored, StepFailed
 from .channels import KnownChannel
 from .history import method_for_messages, request_messages
 from .media_files import CLAIM, ClaimedFile, MediaFiles
-from .media_folder import PartialFile, delete_content, partial_path, path_of
+from .media_folder import PartialFile, delete_content, path_of
 from .services import TelegramServices
 from .sessions import MEDIA, Session, Sessions, scope_of
 from .wanted_media import THUMB, location_of
@@ -139,14 +139,14 @@ class ChannelDownload:
 
     async def _fetch(self, channel: KnownChannel, file: ClaimedFile, message: Any) -> None:
         try:
-            partial = await asyncio.to_thread(PartialFile, partial_path(self._folder, file.media_id), PART)
+            partial = await asyncio.to_thread(PartialFile, self._folder, file.media_id, PART)
         except BlockingIOError:
             # A process that has lost its claim still writes to it.
             await self._files.fail(file, "another process is downloading it")
             return
         try:
             await self._download(channel, file, message, partial)
-            sha256 = await asyncio.to_thread(partial.place, self._folder)
+            sha256 = await asyncio.to_thread(partial.place)
         except (Gone, _NoFile) as error:
             await asyncio.to_thread(partial.discard)
             await self._files.give_up(file, str(error))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.process.failpoints import failpoint
+from floodmark.process.inner_folders import make_inner_folder, open_inner_file
 
 fcntl: Any
 try:
@@ -29,10 +30,10 @@ _YOUNG_SECONDS = 3600.0
 class PartialFile:
     """The beginning of one file. Used by one process at a time; all methods block."""
 
-    def __init__(self, path: Path, part: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._file = path.open("a+b")
+    def __init__(self, folder: Path, media_id: str, part: int) -> None:
+        self._folder, self._path = folder, _partial_path(folder, media_id)
+        make_inner_folder(folder, self._path.parent)
+        self._file = open_inner_file(self._path, "a+b")
         if fcntl is not None:
             # Freed by the kernel when the process ends. `BlockingIOError` if another process writes to the file.
             try:
@@ -60,12 +61,12 @@ class PartialFile:
         self.size += len(content)
         failpoint("media.part")
 
-    def place(self, folder: Path) -> str:
+    def place(self) -> str:
         """Move the complete file to its place, and return its hash."""
         os.fsync(self._file.fileno())
         digest = self._hash.hexdigest()
-        target = path_of(folder, digest)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = path_of(self._folder, digest)
+        make_inner_folder(self._folder, target.parent)
         # Also if there is one with this content: its new date protects it from being deleted now.
         os.utime(self._path)
         self._path.replace(target)
@@ -88,7 +89,7 @@ def path_of(folder: Path, sha256: str) -> Path:
     return folder / "media" / sha256[:2] / sha256
 
 
-def partial_path(folder: Path, media_id: str) -> Path:
+def _partial_path(folder: Path, media_id: str) -> Path:
     """Return the path of the beginning of a file."""
     return folder / "media" / "partial" / media_id.replace(":", "-")
 

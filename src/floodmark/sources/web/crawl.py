@@ -115,6 +115,9 @@ class Crawl:
         self._intermediate: dict[str, SitePage] = {}
         # Pages that were rate-limited before: visited last, so that they do not delay the others.
         self._later: list[SitePage] = []
+        # Pages to visit again for the links that the last visit left over, and those that this run has visited so.
+        self._rests: deque[tuple[SitePage, int]] = deque()
+        self._tried_rests: set[tuple[str, int]] = set()
         self._wake = asyncio.Event()
         self._wait: SlowDown | None = None
         self._error: BaseException | None = None
@@ -179,6 +182,7 @@ class Crawl:
                 self._take(waiting)
         self._room = self._params.most_known - extent.known
         self._budget = self._params.max_pages - self._mark.visited
+        await self._queue_rests()
 
     def _seeds(self) -> dict[str, SitePage]:
         start, only = self._scope.start, self._params.sitemap_only
@@ -219,6 +223,21 @@ class Crawl:
         if not self._queue and not self._has_more and self._wait is None:
             self._queue.extend(self._later)
             self._later.clear()
+            if not self._queue and not self._fetchers and not self._seen:
+                await self._queue_rests()
+
+    async def _queue_rests(self) -> None:
+        """Queue pages whose remaining links are to be followed: at the start, and when no other page is left."""
+        wanted = {url: at for url, at in self._mark.rests.items() if (url, at) not in self._tried_rests}
+        if not wanted or self._room <= 0 or self._is_over():
+            return
+        known = await self._pages.find(self._stream, list(wanted))
+        for url, at in wanted.items():
+            if url in known:
+                self._rests.append((known[url], at))
+            else:
+                del self._mark.rests[url]
+        self._tried_rests.update(wanted.items())
 
     async def _read_frontier(self) -> None:
         if len(self._queue) > _LOW_QUEUE or not self._has_more or self._wait is not None or self._is_over():
@@ -268,24 +287,28 @@ class Crawl:
         return None
 
     def _start_fetchers(self) -> None:
-        count = 0 if self._wait is not None else min(len(self._queue), self._concurrency - len(self._fetchers))
+        waiting = len(self._queue) + len(self._rests)
+        count = 0 if self._wait is not None else min(waiting, self._concurrency - len(self._fetchers))
         for _ in range(count):
             task = asyncio.create_task(self._fetch_pages())
             self._fetchers.add(task)
             task.add_done_callback(self._end_fetcher)
 
     async def _fetch_pages(self) -> None:
-        while (page := self._next()) is not None:
+        while (chosen := self._next()) is not None:
+            page, skip = chosen
             try:
-                seen = await self._skip(page) or await self._visit(page)
+                seen = await self._skip(page) or await self._visit(page, skip)
             except SlowDown as wait:
                 if self._wait is None:
                     self._wait = wait
                     self._queue.clear()
+                    self._rests.clear()
                     # A wait that was known before the request is not caused by this page.
                     if wait.is_answer:
                         self._strike(page.url)
                 return
+            seen.skipped_links = skip
             self._seen.append(seen)
             self._texts += _weigh(seen)
             self._add_links(seen)
@@ -300,14 +323,19 @@ class Crawl:
             self._error = self._error or fetcher.exception()
         self._wake.set()
 
-    def _next(self) -> SitePage | None:
-        """Return the next page to visit; None to stop for now."""
+    def _next(self) -> tuple[SitePage, int] | None:
+        """Return the next page to visit, with the number of links to skip; None to stop for now."""
         if self._wait is None and self._is_over():
             self._wait = self._pause() if self._budget > 0 else None
             self._queue.clear()
+            self._rests.clear()
         # With a slow store, visited pages must not fill the memory.
         is_full = len(self._seen) >= 2 * _MAX_SEEN or self._texts >= 2 * _BATCH
-        return None if self._wait is not None or is_full or not self._queue else self._queue.popleft()
+        if self._wait is not None or is_full:
+            return None
+        if self._rests:
+            return self._rests.popleft()
+        return (self._queue.popleft(), 0) if self._queue else None
 
     async def _skip(self, page: SitePage) -> VisitedPage | None:
         """Return the result of a page that must not be fetched; None if it is to be fetched."""
@@ -351,10 +379,10 @@ class Crawl:
                 self._add_page(address, 0, SITEMAP)
         return None if robots.allows(page.url) else make_skipped(page, self._mark.crawl, FORBIDDEN)
 
-    async def _visit(self, page: SitePage) -> VisitedPage:
+    async def _visit(self, page: SitePage, skip: int) -> VisitedPage:
         delay = self.delay
         pace = RequestPace(concurrency=self._concurrency, delay=delay if delay <= PATIENCE else None)
-        return await self._visitor.visit(page, self._mark.crawl, pace, is_anew=self._mark.is_anew)
+        return await self._visitor.visit(page, self._mark.crawl, pace, is_anew=self._mark.is_anew, skip=skip)
 
     async def _wait_for_work(self) -> None:
         timer = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._wake.set)
@@ -476,6 +504,10 @@ class Crawl:
     async def _make_batch(self) -> Batch:
         seen, self._seen, self._texts = self._seen, [], 0
         found, self._found = self._found, []
+        # In this batch are all links that these visits have found: only now the next part may start after them.
+        for visit in seen:
+            self._note_rest(visit)
+        seen = [visit for visit in seen if not visit.skipped_links]
         await self._visitor.sync()
         await self._skip_duplicates(seen)
         gone = [visit for visit in seen if _is_gone(visit)]
@@ -545,6 +577,12 @@ class Crawl:
                 alone = replace(same.page, content_hash=None, etag=None, last_modified=None)
                 visit.kind, visit.page = Kind.SKIPPED, alone
 
+    def _note_rest(self, visit: VisitedPage) -> None:
+        """Record where the remaining links of a page start. A page that could not be read keeps its place."""
+        is_read = visit.is_asked and visit.page.status == 200 and visit.kind is not Kind.FAILED
+        if is_read or visit.kind is Kind.MISSING:
+            self._mark.note_rest(visit.page.url, visit.rest, is_next=visit.skipped_links > 0)
+
     def _count(self, visit: VisitedPage) -> None:
         mark, url = self._mark, visit.page.url
         for reason in visit.notable:
@@ -582,6 +620,8 @@ class Crawl:
         if self._budget <= 0:
             result["stopped"] = f"at max_pages={self._params.max_pages}"
             self._context.note(f"stopped at max_pages={self._params.max_pages}: the next crawls continue with the rest")
+        if mark.rests:
+            self._context.note(f"pages with more links than were followed: {len(mark.rests)}; the next crawls continue")
         if self._room <= 0:
             result["full"] = f"{self._params.most_known:,} URLs are known; further ones are not stored"
             self._context.note(f"{result['full']} (20 times max_pages)")

@@ -15,7 +15,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from .nesting import TooNested, check_nesting
 
 MOST_TEXT, MOST_FACT, _MOST_FACTS = 500_000, 500, 30
-# Links that are followed from one page, and how many of them its item lists.
+# Links that are followed after one visit of a page, and how many of them its item lists.
 MOST_LINKS, MOST_LISTED = 50_000, 1000
 # Links before normalization, including duplicates: a page of 20 MB can have a million.
 _MOST_HREFS = 20 * MOST_LINKS

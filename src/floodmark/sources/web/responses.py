@@ -85,6 +85,10 @@ class VisitedPage(Struct, kw_only=True):
     """Whether a request was sent."""
     lastmods: Mapping[str, str] = field(default_factory=dict)
     """When other pages were changed last, as this sitemap says."""
+    skipped_links: int = 0
+    """If not 0: it was visited again only for its links after this many."""
+    rest: int = 0
+    """How many of its links to skip to read the remaining ones; 0 if none remain."""
 
     @property
     def is_new(self) -> bool:
@@ -144,8 +148,12 @@ def read_response(
     scope: Scope,
     now: datetime,
     extracted: ExtractedDocument | None = None,
+    skip: int = 0,
 ) -> VisitedPage:
-    """Return the result of a visit from the response to it. `extracted`: its content, if a process has read it."""
+    """Return the result of a visit from the response to it. `extracted`: its content, if a process has read it.
+
+    `skip`: how many links of the page an earlier visit has followed.
+    """
     status = answer.status
     after = replace(page, crawl=crawl, status=status)
     if status == 304:
@@ -155,7 +163,7 @@ def read_response(
         notable = [note] if note in HOLLOW else []
         return VisitedPage(kind=kind, before=page, page=replace(after, misses=0, note=note), notable=notable)
     if status == 200:
-        return _read_ok(page, after, answer, extracted, scope=scope, now=now)
+        return _read_ok(page, after, answer, extracted, scope=scope, now=now, skip=skip)
     if status in REDIRECTED:
         return _read_redirect(page, after, answer, scope)
     if status in _MISSING:
@@ -207,6 +215,7 @@ def _read_ok(
     *,
     scope: Scope,
     now: datetime,
+    skip: int,
 ) -> VisitedPage:
     after = replace(
         after,
@@ -217,11 +226,11 @@ def _read_ok(
     if extracted is not None:
         if extracted.document is None:
             return _make_noted(page, after, extracted.skipped or "cannot be read")
-        return _read_document(page, after, extracted.document, extracted.rows, scope=scope, now=now)
+        return _read_document(page, after, extracted.document, extracted.rows, scope=scope, now=now, skip=skip)
     if is_index(page) or ("xml" in answer.media_type and answer.media_type not in HTML_TYPES):
-        return _read_index(page, after, answer, scope)
+        return _read_index(page, after, answer, scope, skip)
     if answer.media_type in HTML_TYPES or (not answer.media_type and answer.body.lstrip()[:1] == b"<"):
-        return _read_page(page, after, answer, scope, now)
+        return _read_page(page, after, answer, scope, now, skip=skip)
     return _make_noted(page, after, f"not HTML: {answer.media_type or 'no media type'}")
 
 
@@ -265,16 +274,16 @@ def _choose_note(page: SitePage, reason: str) -> str | None:
     return page.note if is_index(page) else reason[:_NOTE]
 
 
-def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope) -> VisitedPage:
-    body = answer.body
+def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, skip: int) -> VisitedPage:
+    body, rest = answer.body, 0
     notable: list[str] = []
     lastmods: Mapping[str, str] = {}
     try:
         if page.note == SITEMAP or is_gzip(body) or b"<urlset" in body[:2000] or b"<sitemapindex" in body[:2000]:
-            listed = parse_sitemap(body, answer.charset)
+            listed = parse_sitemap(body, answer.charset, skip=skip)
             pages, indexes, note = listed.pages, listed.sitemaps, SITEMAP
             notable += listed.faults
-            lastmods = listed.lastmods
+            lastmods, rest = listed.lastmods, listed.rest
         else:
             feed = parse_feed(body, answer.charset, page.url)
             pages, indexes, note = tuple(entry.link for entry in feed.entries if entry.link), (), FEED
@@ -294,6 +303,7 @@ def _read_index(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scop
         indexes=[(address, SITEMAP) for address in scope.links(indexes, page.url)],
         notable=notable,
         lastmods=lastmods,
+        rest=rest,
     )
 
 
@@ -305,25 +315,43 @@ def _feed_remarks(feed: Feed) -> list[str]:
     return [*found, f"this feed has {feed.total:,} entries: only {read:,} are followed"] if feed.total > read else found
 
 
-def _read_page(page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime) -> VisitedPage:
+def _read_page(
+    page: SitePage, after: SitePage, answer: HttpAnswer, scope: Scope, now: datetime, *, skip: int
+) -> VisitedPage:
     try:
         document = parse_document(decode_text(answer.body, answer.charset), rules=_robots_rules(answer))
     except TooNested as error:
         return _make_noted(page, after, str(error))
-    return _read_document(page, after, document, None, scope=scope, now=now)
+    return _read_document(page, after, document, None, scope=scope, now=now, skip=skip)
 
 
 def _read_document(
-    page: SitePage, after: SitePage, document: Document, rows: list[Row] | None, *, scope: Scope, now: datetime
+    page: SitePage,
+    after: SitePage,
+    document: Document,
+    rows: list[Row] | None,
+    *,
+    scope: Scope,
+    now: datetime,
+    skip: int,
 ) -> VisitedPage:
     base = (scope.link(document.base, page.url) if document.base else None) or page.url
-    links = scope.links(document.hrefs, base)
-    notable = [*_limit_links(links), *([document.lacking] if document.lacking else []), *document.remarks]
+    links, total, rest = _cut_links(scope.links(document.hrefs, base), skip)
+    notable = [] if total <= MOST_LINKS else [f"has {total:,} links, which are followed in parts of {MOST_LINKS:,}"]
+    notable += [*([document.lacking] if document.lacking else []), *document.remarks]
     if len(document.text) >= MOST_TEXT:
         notable.append(f"its text is cut at {MOST_TEXT:,} characters")
     follow = _wanted(links) if document.is_followed else []
     feeds = [(address, FEED) for address in scope.links(document.feeds, base)]
-    seen = VisitedPage(kind=Kind.SKIPPED, before=page, page=after, follow=follow, indexes=feeds, notable=notable)
+    seen = VisitedPage(
+        kind=Kind.SKIPPED,
+        before=page,
+        page=after,
+        follow=follow,
+        indexes=feeds,
+        notable=notable,
+        rest=rest if document.is_followed else 0,
+    )
     canonical = scope.link(document.canonical, base) if document.canonical else None
     reason = _skip_reason(page.url, document, canonical, scope, has_rows=bool(rows))
     if document.is_soft_miss and not rows:
@@ -396,12 +424,12 @@ def _item_data(url: str, document: Document, fingerprint: str, links: list[str],
     }
 
 
-def _limit_links(links: dict[str, bool]) -> list[str]:
-    """Delete the links beyond the limit of a page, and return a remark if there were any."""
-    more = list(links)[MOST_LINKS:]
-    for address in more:
-        del links[address]
-    return [f"has more than {MOST_LINKS:,} links: the others are not followed"] if more else []
+def _cut_links(links: dict[str, bool], skip: int) -> tuple[dict[str, bool], int, int]:
+    """Return the links to follow after the first `skip`, the number of all links, and where the next part starts."""
+    total, end = len(links), skip + MOST_LINKS
+    if not skip and total <= end:
+        return links, total, 0
+    return dict(list(links.items())[skip:end]), total, end if total > end else 0
 
 
 def _wanted(links: dict[str, bool]) -> list[str]:

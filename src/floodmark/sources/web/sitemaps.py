@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from .charsets import decode_text
 from .xml_trees import NotXml, element_text, read_tree
 
-# The limits of the sitemap protocol for one file, decompressed.
+# The limits of the sitemap protocol for one file, decompressed. Further URLs of a file are read in further visits.
 MOST_ADDRESSES, MOST_BYTES = 50_000, 50 * 1024 * 1024
 _ENTRIES = frozenset({"url", "sitemap"})
 # A day without a time zone ends this long after its midnight in UTC, wherever it was written.
@@ -24,6 +24,8 @@ class Sitemap(Struct, frozen=True):
     sitemaps: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     """Problems of a sitemap that could be read."""
+    rest: int = 0
+    """How many of its URLs to skip to read the remaining ones; 0 if none remain."""
     lastmods: Mapping[str, str] = field(default_factory=dict)
     """When pages were changed last, as written; by their URLs."""
 
@@ -44,23 +46,31 @@ def _decompress(content: bytes) -> bytes:
     return found
 
 
-def parse_sitemap(content: bytes, charset: str | None = None) -> Sitemap:
-    """Return the URLs of a sitemap; raise `NotXml` if it is none. `charset` is that of its HTTP header."""
+def parse_sitemap(content: bytes, charset: str | None = None, *, skip: int = 0) -> Sitemap:
+    """Return the URLs of a sitemap after the first `skip`, up to a limit; raise `NotXml` if it is no sitemap.
+
+    `charset` is that of its HTTP header.
+    """
     text = decode_text(_decompress(content) if is_gzip(content) else content, charset)
     if text.lstrip()[:8].lower().startswith(("http://", "https://")):
         lines = [line for line in text.split() if line.startswith("http")]
-        return Sitemap(pages=tuple(lines[:MOST_ADDRESSES]), faults=_describe_faults(len(lines), None))
-    tree = read_tree(text, _ENTRIES, _read_entry, most=MOST_ADDRESSES)
+        return Sitemap(
+            pages=tuple(lines[skip : skip + MOST_ADDRESSES]),
+            faults=_describe_faults(len(lines), None),
+            rest=_find_rest(skip, len(lines)),
+        )
+    tree = read_tree(text, _ENTRIES, _read_entry, skip=skip, most=MOST_ADDRESSES)
     entries = [(url, lastmod) for url, lastmod in tree.entries if url]
     urls = tuple(url for url, _ in entries)
     if tree.root.tag not in {"sitemapindex", "urlset"}:
         raise NotXml(f"is not a sitemap: it starts with <{tree.root.tag[:40]}>")
-    if tree.fault is not None and not urls:
+    if tree.fault is not None and not urls and not skip:
         raise NotXml(f"not well-formed: {tree.fault}")
-    faults = _describe_faults(tree.total, tree.fault)
+    faults, rest = _describe_faults(tree.total, tree.fault), _find_rest(skip, tree.total)
     if tree.root.tag == "sitemapindex":
-        return Sitemap(sitemaps=urls, faults=faults)
-    return Sitemap(pages=urls, faults=faults, lastmods={url: lastmod for url, lastmod in entries if lastmod})
+        return Sitemap(sitemaps=urls, faults=faults, rest=rest)
+    lastmods = {url: lastmod for url, lastmod in entries if lastmod}
+    return Sitemap(pages=urls, faults=faults, lastmods=lastmods, rest=rest)
 
 
 def read_exact_time(lastmod: str) -> datetime | None:
@@ -89,5 +99,9 @@ def _read_entry(element: Element, _: str | None) -> tuple[str, str]:
 def _describe_faults(total: int, fault: str | None) -> tuple[str, ...]:
     found = [] if fault is None else [f"this sitemap is not well-formed ({fault}) and is read as far as possible"]
     if total > MOST_ADDRESSES:
-        found.append(f"this sitemap lists {total:,} URLs: only the first {MOST_ADDRESSES:,} are read")
+        found.append(f"this sitemap lists {total:,} URLs, which are read in parts of {MOST_ADDRESSES:,}")
     return tuple(found)
+
+
+def _find_rest(skip: int, total: int) -> int:
+    return skip + MOST_ADDRESSES if total > skip + MOST_ADDRESSES else 0

@@ -80,15 +80,17 @@ class PageVisitor:
         if self._evidence is not None:
             await self._evidence.close()
 
-    async def visit(self, page: SitePage, crawl: int, pace: RequestPace, *, is_anew: bool) -> VisitedPage:
+    async def visit(
+        self, page: SitePage, crawl: int, pace: RequestPace, *, is_anew: bool, skip: int = 0
+    ) -> VisitedPage:
         """Return the result of a visit; raise `SlowDown` if the site asks to wait.
 
-        `is_anew`: unchanged pages are read too.
+        `is_anew`: unchanged pages are read too. `skip`: how many links of the page an earlier visit has followed.
         """
         try:
             answer = await self._services.http.get(
                 page.url,
-                headers=self._headers(page, is_anew=is_anew),
+                headers=self._headers(page, is_anew=is_anew or skip > 0),
                 follow=False,
                 concurrency=pace.concurrency,
                 delay=pace.delay,
@@ -100,7 +102,7 @@ class PageVisitor:
         if self._evidence is not None:
             await self._evidence.add_response(page.url, answer, self._services.clock.now())
         if self._rendering is None or is_index(page):
-            seen = await self._extract(page, answer, crawl)
+            seen = await self._extract(page, answer, crawl, skip)
         else:
             try:
                 answer, remarks = await self._rendering.render(answer, page.url)
@@ -109,29 +111,29 @@ class PageVisitor:
             except SourceError as error:
                 return make_failed(page, crawl, str(error))
             moved = read_script_redirect(page, answer, crawl, self._scope)
-            seen = moved or await self._extract(page, answer, crawl)
+            seen = moved or await self._extract(page, answer, crawl, skip)
             note_rendered(seen, remarks)
-        if self._evidence is not None and seen.kind is Kind.READ:
+        if self._evidence is not None and seen.kind is Kind.READ and not skip:
             seen.raw = await self._evidence.add_revision(answer)
         return seen
 
-    async def _extract(self, page: SitePage, answer: HttpAnswer, crawl: int) -> VisitedPage:
+    async def _extract(self, page: SitePage, answer: HttpAnswer, crawl: int, skip: int) -> VisitedPage:
         request = make_request(page, answer, self._params.plan)
         if request is not None:
             try:
-                return self._read(page, answer, crawl, await self._pool.read(request))
+                return self._read(page, answer, crawl, skip, await self._pool.read(request))
             except SourceError as error:
                 return make_failed(page, crawl, str(error))
         if len(answer.body) > _LARGE:
-            return await asyncio.to_thread(self._read, page, answer, crawl)
-        return self._read(page, answer, crawl)
+            return await asyncio.to_thread(self._read, page, answer, crawl, skip)
+        return self._read(page, answer, crawl, skip)
 
     def _read(
-        self, page: SitePage, answer: HttpAnswer, crawl: int, extracted: ExtractedDocument | None = None
+        self, page: SitePage, answer: HttpAnswer, crawl: int, skip: int, extracted: ExtractedDocument | None = None
     ) -> VisitedPage:
         now = self._services.clock.now()
         try:
-            return read_response(page, answer, crawl=crawl, scope=self._scope, now=now, extracted=extracted)
+            return read_response(page, answer, crawl=crawl, scope=self._scope, now=now, extracted=extracted, skip=skip)
         except Exception as error:  # noqa: BLE001 - reported as the page's result; the other pages can be read
             return make_failed(page, crawl, f"cannot be read: {type(error).__name__}: {error}")
 

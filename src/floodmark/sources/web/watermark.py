@@ -9,7 +9,7 @@ from floodmark.model.batch import Watermark
 RESULTS = ("unchanged", "new", "changed", "gone", "missing", "skipped", "failed")
 """The results of visited pages, each with a count in the mark."""
 # Further ones are only counted.
-_MAX_TROUBLES, _MAX_REPORTS = 50, 20
+_MAX_TROUBLES, _MAX_REPORTS, _MAX_RESTS = 50, 20, 100
 
 
 class CrawlMark(Struct, kw_only=True):
@@ -49,6 +49,8 @@ class CrawlMark(Struct, kw_only=True):
     reports: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Other remarks: each with its number of pages and the first of them."""
     more_reports: int = 0
+    rests: dict[str, int] = field(default_factory=dict)
+    """Pages and sitemaps with more links than one visit follows, each with the number of links followed so far."""
 
     def watermark(self) -> Watermark:
         """Return the stored form, without fields that are empty."""
@@ -71,6 +73,23 @@ class CrawlMark(Struct, kw_only=True):
         else:
             self.more_reports += 1
 
+    def note_rest(self, url: str, rest: int, *, is_next: bool) -> None:
+        """Record where the remaining links of a page start; 0 if none remain.
+
+        `is_next`: an earlier part was followed before. Otherwise the stored place counts: the first links may have been
+        read again meanwhile.
+        """
+        if not rest:
+            self.rests.pop(url, None)
+        elif url in self.rests:
+            self.rests[url] = rest if is_next else self.rests[url]
+        elif len(self.rests) < _MAX_RESTS:
+            self.rests[url] = rest
+        else:
+            self.report(
+                f"has more links than one visit follows, as {_MAX_RESTS} other pages: the rest is left out", url
+            )
+
     def notes(self) -> list[str]:
         """Return the remarks as notes for the execution's result."""
         found = [
@@ -87,7 +106,15 @@ class CrawlMark(Struct, kw_only=True):
         crawl = max(self.crawl, newest) + 1
         since = self.began if self.crawl >= newest else 0.0
         return CrawlMark(
-            crawl=crawl, complete=False, began=now, since=since, found=self.found, terms=terms, is_anew=is_anew
+            crawl=crawl,
+            complete=False,
+            began=now,
+            since=since,
+            found=self.found,
+            terms=terms,
+            is_anew=is_anew,
+            # With other terms all links are read again.
+            rests={} if is_anew else dict(self.rests),
         )
 
     @property

@@ -123,7 +123,7 @@ class PostgresFiring:
                         ids = turn.add(decisions, queued, written)
                         await connection.execute(_GRANT, ids, terms.name, now)
                     turn.end(terms, next_free, granted + len(ids))
-            return turn.fired()
+            return turn.make_fired()
 
         return await self._database.hot("hand out", work)
 

@@ -14,7 +14,7 @@ from floodmark.model.execution import ENDED, Lease, Queued
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Snooze
 from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
-from floodmark.rules.rank import rank_delays, waited
+from floodmark.rules.rank import rank_delays, waiting_seconds
 from floodmark.rules.starting import JOB_DELETED, OBSTACLES, OFFERED
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
@@ -412,7 +412,7 @@ def _lease(row: Any, worker: str, patience: timedelta) -> Lease:
         watermark=mark,
         trigger=trigger,
         params=given,
-        waited=waited(since_rank, age, job.priority, patience),
+        waited=waiting_seconds(since_rank, age, job.priority, patience),
         traceparent=traceparent,
         result=so_far,
         was_offered=was_offered,

@@ -107,7 +107,7 @@ class SqliteFiring:
                     ids = turn.add(decisions, *self._write(connection, decisions, now))
                     connection.executemany(_GRANT, [(new, terms.name, to_text(now)) for new in ids])
                 turn.end(terms, next_free, granted + len(ids))
-            return turn.fired()
+            return turn.make_fired()
 
         return await self._database.hot("hand out", work)
 

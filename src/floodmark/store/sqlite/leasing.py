@@ -13,7 +13,7 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import ENDED, Lease, Queued, State
 from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import ENDING, Consequence, consequence_of
-from floodmark.rules.rank import rank_of, waited
+from floodmark.rules.rank import rank_of, waiting_seconds
 from floodmark.rules.starting import JOB_DELETED, OFFERED, Obstacle, find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream
 from floodmark.store.database import SqliteDatabase, encode_json
@@ -321,7 +321,7 @@ def _sort_candidates(
                     watermark=watermark,
                     trigger=trigger,
                     params=given,
-                    waited=waited(since_rank, age, job.priority, patience),
+                    waited=waiting_seconds(since_rank, age, job.priority, patience),
                     traceparent=traceparent,
                     result=so_far,
                     was_offered=bool(was_offered),

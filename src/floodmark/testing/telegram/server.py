@@ -37,6 +37,8 @@ F = TypeVar("F", bound=Fault)
 _CALLS_KEPT = 100_000
 # A client that reconnects closes its old connection first, but the server may notice that later.
 _RECONNECT_SECONDS = 0.1
+# More than any test opens; further connections are closed at once.
+_MOST_CONNECTIONS = 1000
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -94,7 +96,7 @@ class LoopbackTelegram:
         self.pushed, self.unpushed = 0, 0
         """The number of updates that were sent, and of those that were lost on purpose."""
         self._open: set[WireConnection] = set()
-        self._listener = Listener(self._serve, name="loopback telegram")
+        self._listener = Listener(self._serve, name="loopback telegram", most=_MOST_CONNECTIONS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 

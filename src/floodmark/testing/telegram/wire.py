@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _UNKNOWN_KEY = struct.pack("<i", -404)
 _WRONG_SALT = 48
+# A client sends its first bytes at once, and later a ping every minute.
+_HEAD_SECONDS, _IDLE_SECONDS = 60.0, 600.0
 _IGNORED = (types.MsgsAck, types.MsgsStateReq, types.MsgResendReq, functions.RpcDropAnswerRequest)
 _WRAPPERS = (
     functions.InvokeWithLayerRequest,
@@ -89,10 +91,13 @@ class WireConnection:
     async def serve(self) -> None:
         """Read until the client disconnects, then release everything."""
         try:
-            source = await self._detect()
+            async with asyncio.timeout(_HEAD_SECONDS):
+                source = await self._detect()
             while True:
-                await self._receive(await self._codec.read_packet(source))
-        except (asyncio.IncompleteReadError, ConnectionError, _InvalidData):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    packet = await self._codec.read_packet(source)
+                await self._receive(packet)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, _InvalidData):
             pass
         finally:
             self.abort()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from floodmark.errors import Unavailable
+from floodmark.process.inner_folders import make_inner_folder, open_inner_file
 
 fcntl: Any
 try:
@@ -31,15 +32,18 @@ def folder_name(stream: str) -> str:
     return f"{plain}-{hashlib.blake2b(stream.encode(errors='replace'), digest_size=6).hexdigest()}"
 
 
-def write_once(path: Path, content: bytes) -> bool:
-    """Write a file durably under its final name, or return False if it exists. Readers find a complete file or none."""
-    if path.exists():
+def write_once(root: Path, path: Path, content: bytes) -> bool:
+    """Write a file below `root` durably under its final name, or return False if it exists.
+
+    Readers find a complete file or none. A symbolic link with its name is replaced.
+    """
+    if path.exists() and not path.is_symlink():
         return False
     with explain_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_inner_folder(root, path.parent)
         # In a folder of their own: files that a killed process has left are found there among few others.
         temporary = path.parent.parent / _TEMPORARY
-        temporary.mkdir(exist_ok=True)
+        make_inner_folder(root, temporary)
         _sweep(temporary)
         handle, name = tempfile.mkstemp(dir=temporary)
         try:
@@ -93,7 +97,7 @@ def finish_left_files(folder: Path) -> list[Path]:
     """
     finished = []
     for path in sorted(folder.glob(f"*{OPEN}")):
-        with suppress(FileNotFoundError), path.open("r+b") as file:
+        with suppress(FileNotFoundError), open_inner_file(path, "r+b") as file:
             if not lock_file(file):
                 continue
             end = complete_length(file)

@@ -24,7 +24,7 @@ def raw_path(root: Path, digest: str, media_type: str) -> Path:
 def write_raw(root: Path, answer: HttpAnswer) -> str:
     """Write the body of a response durably, unless it is stored already, and return its hash."""
     digest = hashlib.sha256(answer.body).hexdigest()
-    write_once(raw_path(root, digest, answer.media_type), answer.body)
+    write_once(root, raw_path(root, digest, answer.media_type), answer.body)
     return digest
 
 
@@ -32,5 +32,5 @@ def write_enclosure(root: Path, answer: HttpAnswer) -> str:
     """Write a file of a feed entry durably, unless it is stored already, and return its hash."""
     digest = hashlib.sha256(answer.body).hexdigest()
     ending = mimetypes.guess_extension(answer.media_type) or ".bin"
-    write_once(root / "enclosures" / digest[:2] / f"{digest}{ending}", answer.body)
+    write_once(root, root / "enclosures" / digest[:2] / f"{digest}{ending}", answer.body)
     return digest

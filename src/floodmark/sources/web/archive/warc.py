@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from floodmark.outbound.client import HttpAnswer
 from floodmark.process.failpoints import failpoint
+from floodmark.process.inner_folders import make_inner_folder, refuse_link
 from floodmark.version import __version__
 
 from .files import OPEN, explain_errors, finish_left_files, folder_name, lock_file, sync_folder
@@ -36,7 +37,7 @@ class WarcArchive:
     """Appends records to the WARC files of a stream."""
 
     def __init__(self, root: Path, stream: str, execution_id: str, *, most_bytes: int) -> None:
-        self._folder = root / "warc" / folder_name(stream)
+        self._root, self._folder = root, root / "warc" / folder_name(stream)
         self._name, self._most = execution_id[:8], most_bytes
         self._file: IO[bytes] | None = None
         self._path = self._folder
@@ -47,10 +48,11 @@ class WarcArchive:
     def open(self) -> None:
         """Create the folder and finish files that a killed process has left."""
         with explain_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(self._folder.parent)
+            make_inner_folder(self._root, self._folder)
             finish_left_files(self._folder)
-        self._payloads = Payloads(self._folder / "payloads.sqlite")
+        payloads = self._folder / "payloads.sqlite"
+        refuse_link(payloads)
+        self._payloads = Payloads(payloads)
 
     def add(self, url: str, answer: HttpAnswer, now: datetime) -> None:
         """Write the record of a response. It is durable after `sync`."""

@@ -104,7 +104,7 @@ def parse_plan(params: Mapping[str, Any]) -> ExtractionPlan:
 
 
 def _parse_fields(value: Any, select: Selector | None) -> tuple[SelectedField, ...]:
-    listed = _listed(value, "fields", _MAX_FIELDS, _FIELD_HINT)
+    listed = _read_list(value, "fields", _MAX_FIELDS, _FIELD_HINT)
     if not listed:
         return ()
     if select is None:
@@ -146,7 +146,7 @@ def _parse_field(text: str, language: Language) -> SelectedField:
 
 def _parse_key(value: Any, fields: tuple[SelectedField, ...], select: Selector | None) -> tuple[str, ...]:
     listed = (
-        value.split(",") if isinstance(value, str) else _listed(value, "key_fields", _MAX_FIELDS, "as in --key sku")
+        value.split(",") if isinstance(value, str) else _read_list(value, "key_fields", _MAX_FIELDS, "as in --key sku")
     )
     key = tuple(name.strip() for name in listed if name.strip())
     if key and select is None:
@@ -159,7 +159,7 @@ def _parse_key(value: Any, fields: tuple[SelectedField, ...], select: Selector |
 
 
 def _parse_ignored(value: Any, select: Selector | None) -> tuple[str, ...]:
-    listed = _listed(value, "ignore", _MAX_IGNORED, "as in --ignore '.clock' --ignore '#visitors'")
+    listed = _read_list(value, "ignore", _MAX_IGNORED, "as in --ignore '.clock' --ignore '#visitors'")
     if listed and select is not None and select.language is Language.JSONPATH:
         raise InvalidInput("ignore is for HTML, and select is JSONPath", hint="leave --ignore out")
     selectors = [parse_selector(text, "ignore", Language.CSS) for text in listed]
@@ -177,7 +177,7 @@ def _parse_pdf(value: Any, select: Selector | None) -> bool:
     return text == "true"
 
 
-def _listed(value: Any, name: str, most: int, hint: str) -> list[str]:
+def _read_list(value: Any, name: str, most: int, hint: str) -> list[str]:
     listed = [value] if isinstance(value, str) else value
     if listed is None:
         return []
