@@ -98,6 +98,7 @@ async def test_every_example_of_a_field_is_accepted(light: Api) -> None:
         ("PUT", "limits/telegram:account:main", "LimitIn", {}),
         ("PUT", "watermarks/news", "WatermarkIn", {}),
         ("POST", "tokens", "TokenIn", {"role": "admin"}),
+        ("PUT", "secrets/shop", "SecretIn", {}),
     ]
     for method, path, model, needed in others:
         known = document()["components"]["schemas"][model]["properties"]
