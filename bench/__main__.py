@@ -35,6 +35,7 @@ SUITE: Mapping[str, Sequence[str]] = {
     "api": (),
     "telemetry": (),
     "telegram": (),
+    "media": (),
     "web": (),
     "bulk": (),
     "sinks": (),

@@ -5,6 +5,7 @@ standard input ends.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ class Town(Struct, kw_only=True):
     """The content of the server: the number of messages in each channel, and the delay of its responses."""
 
     channels: dict[str, int]
+    files: dict[str, list[int]] = {}
+    """Channels with one file of each of these sizes."""
     kind: Literal["typical", "plain"] = "typical"
     every_seconds: float = 180.0
     start: datetime | None = None
@@ -107,6 +110,10 @@ async def serve(town: Town) -> None:
     for name, messages in town.channels.items():
         every = timedelta(seconds=town.every_seconds)
         backend.channel(name).fill(messages, kind=town.kind, every=every, start=town.start)
+    for name, sizes in town.files.items():
+        channel = backend.channel(name)
+        for size in sizes:
+            channel.post("a file", media=backend.upload(os.urandom(size)))
     async with LoopbackTelegram(backend, keep=1_000) as server:
         if town.delay_seconds:
             server.delay(town.delay_seconds)

@@ -47,7 +47,15 @@ OPEN = {"/health", "/health/live", "/health/ready", "/api/v2/triggers/webhook", 
 WILDCARD = "0.0.0.0"
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 # Not for `read` although they only look, and the other way round.
-NOT_FOR_READING = {"list_tokens", "show_token", "list_sessions", "examine", "show_login", "list_settings"}
+NOT_FOR_READING = {
+    "list_tokens",
+    "show_token",
+    "list_sessions",
+    "examine",
+    "show_login",
+    "list_settings",
+    "list_secrets",
+}
 ASKING = {"try_watch"}
 
 

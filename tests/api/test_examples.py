@@ -97,6 +97,7 @@ async def test_every_example_of_a_field_is_accepted(light: Api) -> None:
         ("POST", "jobs/news/force-run", "RunIn", {}),
         ("PUT", "limits/telegram:account:main", "LimitIn", {}),
         ("PUT", "watermarks/news", "WatermarkIn", {}),
+        ("PUT", "secrets/shop", "SecretIn", {}),
         ("POST", "tokens", "TokenIn", {"role": "admin"}),
     ]
     for method, path, model, needed in others:

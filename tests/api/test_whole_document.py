@@ -57,6 +57,7 @@ from floodmark.store.dialects import insert_into
 from floodmark.store.fleet import FleetRepository
 from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
+from floodmark.store.secrets import StoredSecrets
 from floodmark.store.tables import job_executions
 from floodmark.store.types import UtcTime
 from floodmark.wiring.resources import Resources
@@ -292,6 +293,7 @@ async def _furnish(resources: Resources) -> None:
     accounts = Accounts(resources.database, resources.clock, Vault(SECRET, Path("nowhere")))
     await accounts.add("spare", api_id=1, api_hash="hash", session="spare", replace=True)
     await accounts.lease("spare", holder="someone", ttl=timedelta(days=1))
+    await StoredSecrets(resources.database, resources.clock, Vault(SECRET, Path("nowhere"))).put("spare", "a:b")
     await operations.set_limit("1", 600, "maintenance")
     await resources.repositories.consumers.start("reader:there", 0)
     await _furnish_sink(resources)

@@ -261,7 +261,7 @@ async def test_headers_with_secrets_are_sent_to_the_site_only(site: Site, sqlite
         assert "t0ken" not in str(await desk.watermark(job))
         unknown = await desk.job(site.at("other.example", "/"), basic_auth="nobody")
         failed = await desk.run(unknown)
-        assert "this worker has no secret NOBODY" in str(failed.error_message)
+        assert "there is no secret NOBODY" in str(failed.error_message)
 
 
 @pytest.mark.spec("B15")

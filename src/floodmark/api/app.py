@@ -32,7 +32,7 @@ from .turnstile import ALONE, Admission, Turns
 
 PREFIX = "/api/v2"
 # Responses without an end, and downloads that take as long as they take.
-_ENDLESS = (f"{PREFIX}/live", "/export/file")
+_ENDLESS = (f"{PREFIX}/live", "/export/file", "/media/file")
 # Paths for supervisors, load balancers and Prometheus.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
 # Under PREFIX, in the order in which the document lists them.

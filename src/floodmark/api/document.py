@@ -27,6 +27,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Notifications", "description": "Channels that people are notified over, and tests of them."},
     {"name": "Scheduler", "description": "The fleet: health, workers, draining."},
     {"name": "Accounts", "description": "Accounts of sources; their sessions are stored encrypted and never shown."},
+    {"name": "Secrets", "description": "Secrets that jobs refer to by name; their values are never shown."},
     {"name": "Installation", "description": "Tokens, audit log, sync, migration from an older scheduler, self-checks."},
     {"name": "Live", "description": "Events as they happen."},
     {"name": "Health", "description": "For load balancers and Prometheus."},

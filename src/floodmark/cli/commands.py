@@ -69,6 +69,7 @@ _PANELS: dict[str, dict[str, str]] = {
     "Installation": {
         "accounts": "accounts:accounts",
         "tokens": "tokens:tokens",
+        "secrets": "secrets:secrets",
         "audit": "audit:audit",
         "sync": "sync:sync",
         "scheduler": "roles:scheduler",

@@ -130,6 +130,26 @@ def export_files(
     return None
 
 
+@export.command("engagement")
+def export_samples(
+    context: typer.Context,
+    *,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream, or a job that collects it.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="File to write; - for the standard output.")],
+    file_format: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="jsonl, csv, xlsx or parquet (by the file name).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write views, forwards and reactions of posts over time: one row per sample.
+
+    floodmark export engagement telegram-harbour --out samples.csv
+    """
+    from .export_engagement import write_samples  # noqa: PLC0415 - loads the database library
+
+    write_samples(CliContext.of(context), stream, out, file_format, as_json=as_json)
+
+
 @export.command("schema")
 def export_schema(
     context: typer.Context,

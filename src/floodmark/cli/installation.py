@@ -140,7 +140,7 @@ def _close_settings(every: Sequence[SettingShown], key: str) -> str:
 
 
 def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Encrypt stored sessions and webhook secrets with a new key.
+    """Encrypt stored sessions and secrets with a new key.
 
     The key file of FLOODMARK_HOME is replaced. With FLOODMARK_SECRET_KEY: set it to the new key and
     FLOODMARK_SECRET_KEY_OLD to the old one in every process first. An interrupted rotation is continued.
@@ -155,7 +155,8 @@ def rotate_key(context: typer.Context, yes: Yes = False, as_json: AsJson = False
     if as_json:
         return print_json(done)
     return cli.out.print(
-        f"{done.accounts} accounts and {done.triggers} triggers are encrypted with the key {done.key}."
+        f"{done.accounts} accounts, {done.triggers} triggers and {done.secrets} secrets of jobs are encrypted with the "
+        f"key {done.key}."
     )
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from floodmark.errors import InvalidInput
 from floodmark.model.durations import parse_every
-from floodmark.model.media import MediaChanged, MediaRow, MediaState
+from floodmark.model.media import MediaChanged, MediaRow, MediaState, content_path
 from floodmark.model.page import cursor_of, take
 from floodmark.model.sizes import format_size
 
@@ -160,4 +160,4 @@ def _size(row: MediaRow) -> str:
 
 
 def _path(row: MediaRow) -> str | None:
-    return None if row.sha256 is None or row.state != "stored" else f"ARTIFACTS_DIR/media/{row.sha256[:2]}/{row.sha256}"
+    return None if row.sha256 is None or row.state != "stored" else f"ARTIFACTS_DIR/{content_path(row.sha256)}"

@@ -109,7 +109,12 @@ class _Log(msgspec.Struct):
 
 
 _ROW_FIELDS = [name for name in ExportRow.__struct_fields__ if name != "data"]
-_ROW_TYPES = [(one.name, msgspec.Raw if one.name == "data" else one.type) for one in fields(ExportRow)]
+_ROW_TYPES = [
+    (one.name, one.type, one.default)
+    if one.name == "beside"
+    else (one.name, msgspec.Raw if one.name == "data" else one.type)
+    for one in fields(ExportRow)
+]
 _RawRow: Any = msgspec.defstruct("_RawRow", _ROW_TYPES)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from floodmark.sources.columns import ExportColumn
 
+from .engagement import SAMPLE_COLUMNS
 from .tables import DATA, SHARED, load_table
 
 HEAD = """# Columns of exports
@@ -39,9 +40,10 @@ def page() -> str:
         parts.append(_table(source, note, load_table(source).columns[len(SHARED) :]))
     note = "Items of Python collectors, and of sources that declare no columns, have the columns of all items and:"
     parts.append(_table("Other sources", note, [DATA]))
-    return "".join(parts) + _END
+    return "".join(parts) + _END + _table("Engagement", _SAMPLES, SAMPLE_COLUMNS)
 
 
+_SAMPLES = "`floodmark export engagement` writes one row per sample of a post:"
 _END = """
 With `--data`, every source has the column `data`. A package with a source can [declare its
 columns](../how-to/write-a-source.md#columns-of-exports).
@@ -55,7 +57,9 @@ def _table(title: str, note: str, columns: Iterable[ExportColumn]) -> str:
 
 
 def _help(column: ExportColumn) -> str:
-    place = f" In the item it is `{column.path}`." if column.path else ""
+    place = (
+        f" In the item it is `{column.path}`." if column.path else " Stored beside the item." if column.beside else ""
+    )
     return (column.help + place).replace("|", "\\|")
 
 

@@ -84,6 +84,11 @@ def decode_data(text: str) -> Any:
         return text
 
 
+def convert_value(column: ExportColumn, value: Any) -> Any:
+    """Return a value that is stored beside an item in the type of its column."""
+    return None if value is None else _CONVERSIONS[column.kind](value)
+
+
 def path_of(column: ExportColumn) -> tuple[str, ...]:
     """Return the place of a column in the data of an item."""
     return tuple((column.path or column.name).split("."))

@@ -9,7 +9,7 @@ from floodmark.process.entry_points import find_extensions, load_extension
 from floodmark.rules.item_conditions import Condition, read_path
 from floodmark.sources.columns import COLUMNS, ColumnKind, ExportColumn
 
-from .fields import FieldReader, decode_data, path_of
+from .fields import FieldReader, convert_value, decode_data, path_of
 
 # The columns of all items. Their values are not part of the data.
 SHARED = (
@@ -36,7 +36,8 @@ class ExportTable:
         self.source, self.is_generic = source, own is None
         self.columns = (*SHARED, *(own or ()), *([DATA] if with_data or own is None else []))
         self.names = [column.name for column in self.columns]
-        self._fields = None if own is None else FieldReader(own)
+        self._fields = None if own is None else FieldReader([one for one in own if not one.beside])
+        self._beside = [one for one in own or () if one.beside]
         self._has_data = self.columns[-1] is DATA
 
     @property
@@ -59,6 +60,9 @@ class ExportTable:
         ]
         if self._fields is not None:
             values += self._fields.read(row.data)
+        if self._beside:
+            found = row.beside or {}
+            values += [convert_value(column, found.get(column.name)) for column in self._beside]
         if self._has_data:
             values.append(decode_data(row.data))
         return values
@@ -90,6 +94,11 @@ def load_table(source: str, *, with_data: bool = False) -> ExportTable:
     if twice:
         raise InvalidInput(
             f"the columns of {source} have a name or a path twice: {', '.join(sorted(twice))}",
+            hint="change it in the package of the source",
+        )
+    if [one.beside for one in own] != sorted(one.beside for one in own):
+        raise InvalidInput(
+            f"a column of {source} that is stored beside items is not one of its last columns",
             hint="change it in the package of the source",
         )
     return ExportTable(source, own, with_data=with_data)

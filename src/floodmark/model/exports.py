@@ -1,7 +1,7 @@
 """Stored items as exports read them: rows with JSON that is not decoded, and the keys of changed items."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -24,6 +24,10 @@ class ExportRow(Struct, frozen=True, gc=False):
     content_hash: str
     position: Annotated[int | None, Meta(description="The position of its event; null in a list of stored items.")]
     data: Annotated[str, Meta(description="The item itself.")]
+    beside: Annotated[
+        dict[str, Any] | None,
+        Meta(description="What the source stores beside the item: columns of exports that are no part of its data."),
+    ] = None
 
     @property
     def time(self) -> datetime:

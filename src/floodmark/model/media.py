@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+THUMB = ":thumb"
+"""The end of the number of a thumbnail; before it is the number of its file."""
+
 MediaState = Literal["wanted", "stored", "skipped", "failed", "gone", "pruned"]
 
 
@@ -25,6 +28,11 @@ class MediaRow(Struct, frozen=True, kw_only=True):
     error: str | None
     created_at: datetime
     stored_at: datetime | None
+
+
+def content_path(sha256: str) -> str:
+    """Return the path of a content in the folder ARTIFACTS_DIR."""
+    return f"media/{sha256[:2]}/{sha256}"
 
 
 class MediaChanged(Struct, frozen=True, kw_only=True):

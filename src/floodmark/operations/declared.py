@@ -21,6 +21,7 @@ from .readers import ReaderOperations
 from .reports import ReportOperations
 from .runs import RunOperations
 from .search import SearchOperations
+from .secrets import SecretOperations
 from .sinks import SinkOperations
 from .streams import StreamOperations
 from .sync import SyncOperations
@@ -56,6 +57,7 @@ class Operations(
     LoginOperations,
     InstallationOperations,
     TokenOperations,
+    SecretOperations,
     SyncOperations,
     HandoverOperations,
 ):

@@ -1,6 +1,9 @@
 """Files of posts: list them, download them again, delete them."""
 
+from collections.abc import Sequence
 from typing import Annotated
+
+from msgspec import Meta
 
 from floodmark.model.field import TEN_YEARS
 from floodmark.model.media import MediaChanged, MediaRow, MediaState
@@ -8,9 +11,11 @@ from floodmark.model.page import Page
 
 from .declaration import Body, Each, Path, Query, get, post
 from .streams import DryRun
-from .words import Cursor, Limit, Text
+from .words import Cursor, Label, Limit, Text
 
 _TAG = "Media"
+# The most numbers of a request, and the most bytes of a part of a file.
+MOST_IDS, LARGEST_PART = 100, 1024 * 1024
 OfStream = Annotated[Text | None, Body("Only of this stream or job.")]
 
 
@@ -23,6 +28,15 @@ class MediaOperations:
         *,
         state: Annotated[MediaState | None, Query("Only files in this state.")] = None,
         stream: Annotated[Text | None, Query("Only of this stream or job.")] = None,
+        ids: Annotated[
+            Sequence[Label],
+            Query(
+                "Only files with these numbers at the source.",
+                name="id",
+                type=Annotated[list[Label], Meta(max_length=MOST_IDS)],
+                send=list,
+            ),
+        ] = (),
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[MediaRow]:
@@ -35,6 +49,23 @@ class MediaOperations:
         self, media_id: Annotated[Text, Path("Its number at the source, or the hash of its content.")]
     ) -> MediaRow:
         """Show a file. Its content is in the folder ARTIFACTS_DIR, under its hash."""
+
+    @get(
+        "/media/{media_id}/content",
+        tag=_TAG,
+        operation_id="read_media",
+        is_content=True,
+        media=("application/octet-stream",),
+        answers={409: "It is not stored, or not on the machine of this server."},
+    )
+    async def media_content(
+        self,
+        media_id: Annotated[Text, Path("Its number at the source, or the hash of its content.")],
+        *,
+        offset: Annotated[int, Query("The first byte.", ge=0, le=2**53)] = 0,
+        length: Annotated[int, Query("The maximum number of bytes.", ge=1, le=LARGEST_PART)] = LARGEST_PART,
+    ) -> bytes:
+        """Read a part of the content of a file. A part that is shorter than `length` is the last one."""
 
     @post("/media/retry", tag=_TAG, role="operate", body=("MediaRetry", "Which files to download again."))
     async def retry_media(

@@ -1,4 +1,5 @@
-"""Replaces the key of encrypted columns: `accounts.secrets`, `triggers.secret` and `feed_subscriptions.secret`.
+"""Replaces the key of encrypted columns: `accounts.secrets`, `triggers.secret`, `feed_subscriptions.secret` and
+`secrets.value`.
 
 This is one transaction: a process that is killed in it has changed nothing, and all processes accept both keys. Open
 logins to accounts, which last some minutes, begin again.
@@ -21,6 +22,8 @@ from floodmark.sources.telegram.tables import account_logins, accounts
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
+from floodmark.store.secrets import secret_label as label_of_secret
+from floodmark.store.tables import secrets
 
 
 class Rekeyed(Struct, frozen=True, kw_only=True):
@@ -30,6 +33,7 @@ class Rekeyed(Struct, frozen=True, kw_only=True):
     triggers: int
     key: str
     feeds: int = 0
+    secrets: int = 0
 
 
 async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor) -> Rekeyed:
@@ -41,6 +45,7 @@ async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor)
             accounts=await reseal(accounts.c.name, accounts.c.secrets, str),
             triggers=await reseal(triggers.c.trigger_id, triggers.c.secret, secret_label),
             feeds=await reseal(feed_subscriptions.c.callback, feed_subscriptions.c.secret, websub.secret_label),
+            secrets=await reseal(secrets.c.name, secrets.c.value, label_of_secret),
             key=key,
         )
         await connection.execute(delete(account_logins))
@@ -51,7 +56,7 @@ async def rekey(database: Database, audit: AuditLog, vault: Vault, actor: Actor)
     return done
 
 
-async def _reseal(  # noqa: PLR0917 - a column, its owner and its labels; used three times, right above
+async def _reseal(  # noqa: PLR0917 - a column, its owner and its labels; used four times, right above
     connection: AsyncConnection,
     vault: Vault,
     key: str,

@@ -10,6 +10,7 @@ from aiohttp.http_exceptions import LineTooLong
 from yarl import URL
 
 from floodmark.errors import Permanent, SourceError, Transient
+from floodmark.model.proxies import ProxyAddress
 
 from .client import HttpAnswer, ResponseLimits, TooLarge, TooSlow
 from .connector import Lookup, Names, RefusedSocketError, make_connector, requested_host, system_lookup
@@ -26,11 +27,19 @@ class Sender:
     """Sends requests over a shared pool of connections."""
 
     def __init__(
-        self, guard: Guard, *, user_agent: str, resolve: Mapping[str, Sequence[str]], lookup: Lookup | None
+        self,
+        guard: Guard,
+        *,
+        user_agent: str,
+        resolve: Mapping[str, Sequence[str]],
+        lookup: Lookup | None,
+        proxy: ProxyAddress | None = None,
+        proxy_guard: Guard | None = None,
     ) -> None:
+        names = Names(guard, resolve, lookup or system_lookup)
         self._loop = asyncio.get_running_loop()
         self._session = aiohttp.ClientSession(
-            connector=make_connector(guard, Names(guard, resolve, lookup or system_lookup)),
+            connector=_connector(guard, names, proxy, Names(proxy_guard or guard, resolve, lookup or system_lookup)),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent, "Accept-Encoding": "gzip, deflate", "Accept": "*/*"},
             # `send` has its own timeouts, which depend on the bytes received.
@@ -110,6 +119,14 @@ class Sender:
         if received and not body.is_complete:
             raise Transient(f"the response of {response.url.host} is incomplete")
         return body.content, received
+
+
+def _connector(guard: Guard, names: Names, proxy: ProxyAddress | None, proxy_names: Names) -> aiohttp.TCPConnector:
+    if proxy is None:
+        return make_connector(guard, names)
+    from .proxy_connector import ProxyConnector  # noqa: PLC0415 - few jobs have a proxy
+
+    return ProxyConnector(guard, names, proxy, proxy_names=proxy_names)
 
 
 async def _add(body: PlainBody, part: bytes) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from floodmark.errors import Permanent, SourceError, Transient
+from floodmark.model.proxies import ProxyAddress
 from floodmark.observability.events import Events, HttpRequested
 from floodmark.security.masking import mask_text
 
@@ -108,7 +109,10 @@ class Http:
         resolve: Mapping[str, Sequence[str]] | None = None,
         lookup: Callable[[str], Awaitable[Sequence[str]]] | None = None,
         events: Events | None = None,
+        proxy: ProxyAddress | None = None,
+        proxy_guard: Guard | None = None,
     ) -> None:
+        self._proxy, self._proxy_guard = proxy, proxy_guard
         self.guard, self.limits, self.resolve, self.lookup = guard, limits or ResponseLimits(), resolve or {}, lookup
         self._user_agent, self._events = user_agent, events or Events()
         self._sender: Sender | None = None
@@ -119,6 +123,22 @@ class Http:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def through(self, proxy: ProxyAddress, *, is_trusted: bool = False) -> "Http":
+        """Return a client that connects through a proxy; the caller closes it.
+
+        The guard checks the address of the proxy as it checks targets, unless the operator has chosen it.
+        """
+        return Http(
+            self.guard,
+            user_agent=self._user_agent,
+            limits=self.limits,
+            resolve=self.resolve,
+            lookup=self.lookup,
+            events=self._events,
+            proxy=proxy,
+            proxy_guard=self.guard.also_allowing(proxy.host) if is_trusted else self.guard,
+        )
 
     async def close(self) -> None:
         """Close all connections. Running requests fail."""
@@ -205,7 +225,14 @@ class Http:
         if self._sender is None:
             from .aiohttp_client import Sender  # noqa: PLC0415 - slow to import
 
-            self._sender = Sender(self.guard, user_agent=self._user_agent, resolve=self.resolve, lookup=self.lookup)
+            self._sender = Sender(
+                self.guard,
+                user_agent=self._user_agent,
+                resolve=self.resolve,
+                lookup=self.lookup,
+                proxy=self._proxy,
+                proxy_guard=self._proxy_guard,
+            )
         return self._sender
 
 

@@ -53,6 +53,15 @@ class Guard:
         # Most requests go to a host that was checked before.
         self.check_host = lru_cache(maxsize=1024)(self._check_host)
 
+    def also_allowing(self, host: str) -> "Guard":
+        """Return a guard that allows one more host: a proxy that the operator has chosen."""
+        more, known = allowed_hosts(host), self._allow
+        return Guard(
+            AllowedHosts(
+                names=known.names | more.names, endings=known.endings, networks=(*known.networks, *more.networks)
+            )
+        )
+
     def check_address(self, host: str, address: str) -> None:
         """Raise `AddressRefused` if `host` must not be reached at `address`."""
         if not self.allows(host, address):

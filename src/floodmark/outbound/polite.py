@@ -5,6 +5,7 @@ apply to all processes. Each redirect is a call to the domain it points to.
 """
 
 import asyncio
+import copy
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -55,6 +56,12 @@ class PoliteHttp:
         self.http, self._caller, self._clock, self._events = http, caller, clock, events
         self._concurrency, self._delay, self._sleep = concurrency, delay, sleep
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
+
+    def through(self, http: Http) -> "PoliteHttp":
+        """Return this client with another connection, such as a proxy. Both share the limits of each domain."""
+        made = copy.copy(self)
+        made.http = http
+        return made
 
     async def get(
         self,

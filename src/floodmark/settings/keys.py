@@ -122,6 +122,11 @@ SecretUrl = Annotated[
     _require_scheme("http://", "https://"),
     Allowed("a URL that begins with http:// or https://", is_secret=True),
 ]
+ProxyUrl = Annotated[
+    str,
+    _require_scheme("http://", "socks5://", "socks5h://"),
+    Allowed("a URL that begins with http:// or socks5://", is_url=True),
+]
 SmtpUrl = Annotated[
     str,
     BeforeValidator(_require_readable(smtp_server)),
@@ -538,6 +543,10 @@ class Settings(BaseModel):
     )
     web_domain_delay: DurationOrNone = Field(
         default=timedelta(seconds=0.5), description="Minimum time between the starts of two requests to a domain."
+    )
+    web_proxy: ProxyUrl | None = Field(
+        default=None,
+        description="Proxy of all jobs of the sources web and feed that name none: http:// (CONNECT) or socks5://.",
     )
     web_robots_ttl: DurationOrNone = Field(
         default=timedelta(hours=1),

@@ -26,3 +26,5 @@ class ExportColumn(Struct, frozen=True):
     kind: ColumnKind
     help: str
     path: str = ""
+    beside: bool = False
+    """Whether its value is stored beside the items. Such columns are the last ones."""

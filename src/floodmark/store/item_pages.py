@@ -219,8 +219,8 @@ class ItemPages(Repository):
 
 
 def _select(columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
-    """Return a query with the fields of `ExportRow`, in their order."""
-    return select(*(columns[name].label(name) for name in ExportRow.__struct_fields__))
+    """Return a query with the fields of `ExportRow`, in their order; what is beside the items is added by handlers."""
+    return select(*(columns[name].label(name) for name in ExportRow.__struct_fields__ if name != "beside"))
 
 
 def _select_from(table: Table, **others: ColumnElement[Any]) -> Select[Any]:

@@ -431,6 +431,17 @@ facts = Table(
 )
 
 
+# Secrets that jobs refer to by name. `value` is encrypted.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False, server_default=now_text()),
+    Column("changed_at", UtcTime, nullable=False, server_default=now_text()),
+)
+
+
 # Who changed what. `via` is the interface: cli, api or sync.
 audit = Table(
     "audit",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from floodmark.dashboard.differences import compare_texts
+from floodmark.dashboard.engagement_chart import draw_engagement
 from floodmark.dashboard.item_content import (
     fields_of,
     kind_of,
@@ -16,6 +17,7 @@ from floodmark.dashboard.item_content import (
     title_of,
     url_of,
 )
+from floodmark.dashboard.media_content import group_files, media_ids_of
 from floodmark.dashboard.page import page
 from floodmark.dashboard.post_text import describe_media, mark_post
 from floodmark.dashboard.report_content import report_of
@@ -60,13 +62,26 @@ async def show_item(view: View) -> Mapping[str, Any]:
         "chat": chat_of(item.stream),
         "is_newest": item.revision == history.newest.revision,
         "difference": None,
+        "files": [],
+        "engagement": None,
     }
     if look in ("changes", "side") and earlier is not None:
         # On a thread: the comparison of long texts takes a while.
         values["difference"] = await asyncio.to_thread(compare_texts, text_of(earlier.data), text_of(item.data))
     elif look == "json":
         values["json"] = pretty_json(item.data)
-    return {**values, **_content(item, kind)}
+    beside = await _beside(view, item) if kind == "post" and look == "content" else {}
+    return {**values, **_content(item, kind), **beside}
+
+
+async def _beside(view: View, item: StoredItem) -> dict[str, Any]:
+    """Return what is stored beside a post: its files, and how often it was seen over time."""
+    ids = media_ids_of(item.data)
+    files = group_files((await view.operations.media(ids=ids, limit=len(ids))).items) if ids else []
+    [engagement] = (await view.operations.engagement(item.stream, key=item.key)).items
+    is_over_time = len(engagement.samples) > 1
+    drawn = draw_engagement(engagement) if is_over_time else None
+    return {"files": files, "engagement": engagement if is_over_time else None, "engagement_chart": drawn}
 
 
 async def _choose(view: View, history: ItemHistory) -> tuple[StoredItem, StoredItem | None]:

@@ -17,7 +17,7 @@ from floodmark.operations.declared import Operations
 ROLES = (
     ("read", "reads everything except tokens and secrets: jobs, executions, items, the audit log"),
     ("operate", "also pauses, resumes, runs, cancels and retries; sets watermarks and limits; drains; tests accounts"),
-    ("admin", "also creates, changes and removes jobs, triggers, accounts and tokens, and sees secrets in params"),
+    ("admin", "also changes jobs, triggers, accounts, secrets and tokens, and sees secrets in params"),
 )
 _TYPED = ("name", "role", "expires_in")
 # In this order: browsers name those that they resemble.

@@ -10,6 +10,7 @@ from floodmark.operations.exports import ExportOperations
 from floodmark.operations.streams import FARTHEST
 from floodmark.rules.stream_patterns import StreamPatterns, is_pattern
 from floodmark.rules.streams import split_stream
+from floodmark.sources.telegram.post_details import PostDetails
 from floodmark.store.item_pages import KeyPlace, PagePlace
 
 from .base import Handlers
@@ -57,12 +58,13 @@ class ExportHandlers(ExportOperations, Handlers):
             assert isinstance(place, KeyPlace | None)
             page = await pages.by_key(stream, place, limit, revisions=revisions)
         rows = [row for row in page.rows if _is_within(row.time, since, before)]
-        return Page(rows, cursor_of(_ITEMS, page.next))
+        return Page(await self._details.add_to(rows), cursor_of(_ITEMS, page.next))
 
     async def export_changes(self, *, after: int, limit: int = 1000) -> ChangePage:
         page = await self.store.item_pages.changes(after, limit)
         # After the changes: events that were deleted before they could be read must not be taken for read ones.
-        return ChangePage(items=page.rows, next=None, log=await self.store.item_pages.bounds())
+        log = await self.store.item_pages.bounds()
+        return ChangePage(items=await self._details.add_to(page.rows), next=None, log=log)
 
     async def export_keys(self, *, after: int, cursor: str | None = None, limit: int = 1000) -> Page[ChangedKey]:
         pages, numbered = self.store.item_pages, _position_in(_NUMBERED, cursor)
@@ -77,6 +79,10 @@ class ExportHandlers(ExportOperations, Handlers):
                 return Page([key for _, key in waiting], place)
         keys = await pages.changed_keys(after if numbered is None else numbered, limit)
         return Page(keys, cursor_of(_NUMBERED, keys[-1].position) if len(keys) == limit else None)
+
+    @property
+    def _details(self) -> PostDetails:
+        return PostDetails(self.resources.database, self.resources.clock)
 
     async def _describe(self, streams: Sequence[str]) -> list[ExportStream]:
         known = await self.store.item_pages.sources(streams)

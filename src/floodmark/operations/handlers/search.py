@@ -15,6 +15,7 @@ from floodmark.search.finder import Finder, hit_of, in_utc
 from floodmark.search.port import SearchFilter
 from floodmark.search.query import Node, parse_query
 from floodmark.search.stream_choice import StreamChoice, is_pattern
+from floodmark.sources.telegram.post_details import PostDetails
 
 from .base import Handlers
 
@@ -77,7 +78,8 @@ class SearchHandlers(SearchOperations, Handlers):
         rows = await self.store.item_pages.at([(hit.stream, hit.key) for hit in found])
         # A page ends early after large items, and items may have been deleted from the store.
         is_end = len(found) < limit and rows.seen == len(found)
-        wanted = [row for row in rows.rows if _is_within(row.time, within)]
+        details = PostDetails(self.resources.database, self.resources.clock)
+        wanted = await details.add_to([row for row in rows.rows if _is_within(row.time, within)])
         return Page(wanted, None if is_end or not found else cursor_of(_FOUND, found[rows.seen - 1].id))
 
     async def search_index(self) -> IndexStatus:

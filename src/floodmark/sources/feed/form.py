@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.sources.form import JobForm, ParamOption
 from floodmark.sources.web.extraction import plan as packages
-from floodmark.sources.web.form import NEEDS, complete, preview
+from floodmark.sources.web.form import NEEDS, PROXY_OPTION, complete, preview
 from floodmark.sources.web.targets import is_feed_url, is_url
 
 from .params import FOLDER_HINT, NO_FOLDER, parse_params
@@ -46,6 +46,7 @@ FORM = JobForm(
         ParamOption(
             "enclosures", "Download the files of new entries to ARTIFACTS_DIR.", kind=bool, flags="--enclosures"
         ),
+        PROXY_OPTION,
         ParamOption("robots", "obey, or ignore for your own sites (obey).", metavar="HOW"),
     ),
 )

@@ -7,10 +7,11 @@ from msgspec import Struct
 
 from floodmark.errors import InvalidInput
 from floodmark.sources.web.extraction.plan import ExtractionPlan, parse_plan
+from floodmark.sources.web.request_headers import parse_secret_name
 
 NO_FOLDER = "the option --enclosures stores files in ARTIFACTS_DIR, which is not set"
 FOLDER_HINT = "set it on every machine with workers, as in ARTIFACTS_DIR=/var/lib/floodmark/artifacts"
-NAMES = frozenset({"full_text", "extractor", "enclosures", "robots"})
+NAMES = frozenset({"full_text", "extractor", "enclosures", "robots", "proxy"})
 
 
 class FeedParams(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class FeedParams(Struct, frozen=True, kw_only=True):
     """Whether the files of new entries are downloaded."""
     obeys_robots: bool = True
     """Whether robots.txt is followed for pages and files."""
+    proxy: str = ""
+    """The name of the secret with the URL of a proxy."""
 
 
 def parse_params(params: Mapping[str, Any]) -> FeedParams:
@@ -39,6 +42,7 @@ def parse_params(params: Mapping[str, Any]) -> FeedParams:
         plan=parse_plan({"extractor": params["extractor"]} if "extractor" in params else {}),
         enclosures=_parse_flag(params, "enclosures"),
         obeys_robots=robots == "obey",
+        proxy=parse_secret_name(params.get("proxy"), "proxy"),
     )
 
 

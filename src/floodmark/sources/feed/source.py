@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -59,7 +59,19 @@ class FeedSource(UrlSource):
         require_packages(params.plan.packages)
         if params.enclosures and services.settings.artifacts_dir is None:
             raise Permanent(NO_FOLDER, hint=FOLDER_HINT)
-        return self._batches(services, target, since or {}, context, url=url, params=params)
+        return self._run(services, target, since or {}, context, url=url, params=params)
+
+    async def _run(
+        self, services: Services, target: Target, since: Watermark, context: Context, *, url: str, params: FeedParams
+    ) -> AsyncGenerator[Batch, None]:
+        from floodmark.sources.web.run_services import prepare_services  # noqa: PLC0415 - slow to import
+
+        async with (
+            prepare_services(services, (), params.proxy) as prepared,
+            aclosing(self._batches(prepared, target, since, context, url=url, params=params)) as batches,
+        ):
+            async for batch in batches:
+                yield batch
 
     async def _batches(
         self, services: Services, target: Target, since: Watermark, context: Context, *, url: str, params: FeedParams

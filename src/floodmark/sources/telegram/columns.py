@@ -35,4 +35,15 @@ COLUMNS = (
     ExportColumn("ttl_seconds", "int", "Seconds after which it deletes itself."),
     ExportColumn("action", "json", "What a service message is about."),
     ExportColumn("raw_message", "json", "The message as Telegram sent it; only with --raw."),
+    ExportColumn(
+        "files",
+        "json",
+        "Its files: `sha256`, `kind`, `size`, `state` and `path`, which is below ARTIFACTS_DIR. Empty without --media.",
+        beside=True,
+    ),
+    ExportColumn("latest_views", "int", "Views in the latest sample; empty if there is none.", beside=True),
+    ExportColumn("latest_forwards", "int", "Forwards in the latest sample.", beside=True),
+    ExportColumn("latest_replies", "int", "Replies in the latest sample.", beside=True),
+    ExportColumn("latest_reactions", "json", "Reactions with their counts in the latest sample.", beside=True),
+    ExportColumn("latest_seen_at", "time", "When the latest sample was taken.", beside=True),
 )

@@ -17,6 +17,7 @@ from telethon.tl import types
 from telethon.tl.functions.upload import GetFileRequest
 
 from floodmark.errors import AccountLost, FloodmarkError, Gone, SlowDown, SourceError
+from floodmark.model.media import THUMB
 from floodmark.observability.events import MediaStored, StepFailed
 
 from .channels import KnownChannel
@@ -25,7 +26,7 @@ from .media_files import CLAIM, ClaimedFile, MediaFiles
 from .media_folder import PartialFile, delete_content, path_of
 from .services import TelegramServices
 from .sessions import MEDIA, Session, Sessions, scope_of
-from .wanted_media import THUMB, location_of
+from .wanted_media import location_of
 
 # A divisor of 1 MB, as Telegram wants it; larger parts would delay the answers of runs on the same connection.
 PART = 256 * 1024
@@ -133,20 +134,31 @@ class ChannelDownload:
         if channel is None:
             return
         found = await self._messages(channel, self._claimed)
-        for file in self._claimed:
-            await self._fetch(channel, file, found.get(file.message_id))
-            self.settled.add(file.media_id)
+        # A complete file is made durable while the next one is downloaded.
+        placing: asyncio.Task[None] | None = None
+        try:
+            for file in self._claimed:
+                partial = await self._fetch(channel, file, found.get(file.message_id))
+                if placing is not None:
+                    await placing
+                placing = None if partial is None else asyncio.create_task(self._place(file, partial))
+        finally:
+            if placing is not None:
+                await placing
 
-    async def _fetch(self, channel: KnownChannel, file: ClaimedFile, message: Any) -> None:
+    async def _fetch(self, channel: KnownChannel, file: ClaimedFile, message: Any) -> PartialFile | None:
+        """Download a file, and return it if it is complete; otherwise it is settled."""
         try:
             partial = await asyncio.to_thread(PartialFile, self._folder, file.media_id, PART)
         except BlockingIOError:
             # A process that has lost its claim still writes to it.
             await self._files.fail(file, "another process is downloading it")
-            return
+            self.settled.add(file.media_id)
+            return None
+        is_complete = False
         try:
             await self._download(channel, file, message, partial)
-            sha256 = await asyncio.to_thread(partial.place)
+            is_complete = True
         except (Gone, _NoFile) as error:
             await asyncio.to_thread(partial.discard)
             await self._files.give_up(file, str(error))
@@ -154,36 +166,51 @@ class ChannelDownload:
             raise
         except SourceError as error:
             await self._files.fail(file, str(error))
-        else:
-            await self._finish(file, sha256, partial.size)
         finally:
-            await asyncio.to_thread(partial.close)
+            if not is_complete:
+                await asyncio.to_thread(partial.close)
+        if is_complete:
+            return partial
+        self.settled.add(file.media_id)
+        return None
 
-    async def _finish(self, file: ClaimedFile, sha256: str, size: int) -> None:
-        await self._files.finish(file, sha256=sha256, size=size)
-        self._services.events.emit(MediaStored(file.kind, size))
+    async def _place(self, file: ClaimedFile, partial: PartialFile) -> None:
+        """Move a complete file to its place, and record it."""
+        sha256 = await asyncio.to_thread(partial.place_and_close)
+        await self._files.finish(file, sha256=sha256, size=partial.size)
+        self.settled.add(file.media_id)
+        self._services.events.emit(MediaStored(file.kind, partial.size))
         if not await asyncio.to_thread(path_of(self._folder, sha256).exists):
             # Deleted as pruned in the same moment.
             await self._files.want_again(file.media_id)
 
     async def _download(self, channel: KnownChannel, file: ClaimedFile, message: Any, partial: PartialFile) -> None:
         """Read all parts that are missing. A reference that has expired is renewed, once for each part."""
-        is_renewed, is_complete = False, False
-        while not is_complete:
-            location, dc_id = _location(message, file)
-            await self._prepare_request()
-            request = GetFileRequest(location, partial.size, PART)
-            try:
-                answer = await self._session.call_media(GET_FILE, request, channel_id=file.channel_id, dc_id=dc_id)
-            except SourceError as error:
-                if not isinstance(error.__cause__, _EXPIRED) or is_renewed:
-                    raise
-                is_renewed = True
-                message = (await self._messages(channel, [file])).get(file.message_id)
-                continue
-            is_renewed = False
-            await asyncio.to_thread(partial.append, answer.bytes)
-            is_complete = len(answer.bytes) < PART
+        is_renewed, is_complete, offset = False, False, partial.size
+        # A part is written while the next one is on its way.
+        writing: asyncio.Future[None] | None = None
+        try:
+            while not is_complete:
+                location, dc_id = _location(message, file)
+                await self._prepare_request()
+                request = GetFileRequest(location, offset, PART)
+                try:
+                    answer = await self._session.call_media(GET_FILE, request, channel_id=file.channel_id, dc_id=dc_id)
+                except SourceError as error:
+                    if not isinstance(error.__cause__, _EXPIRED) or is_renewed:
+                        raise
+                    is_renewed = True
+                    message = (await self._messages(channel, [file])).get(file.message_id)
+                    continue
+                is_renewed = False
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(asyncio.to_thread(partial.append, answer.bytes))
+                offset += len(answer.bytes)
+                is_complete = len(answer.bytes) < PART
+        finally:
+            if writing is not None:
+                await writing
         # The announced size of a photo is not always exact.
         if file.size not in (None, partial.size) and file.kind not in ("photo", "thumbnail"):
             await asyncio.to_thread(partial.discard)

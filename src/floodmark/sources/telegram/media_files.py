@@ -16,6 +16,7 @@ from floodmark.errors import NotFound
 from floodmark.model.clean_text import clean
 from floodmark.model.media import MediaRow, MediaState
 from floodmark.rules.backoff import backoff_bound
+from floodmark.store.dialects import chunks
 from floodmark.store.repository import Repository, bound_limit
 
 from .tables import media, telegram_channels
@@ -98,14 +99,30 @@ class MediaFiles(Repository):
         await self._settle(file, state=state, attempts=attempts, try_at=self._now(pause), error=clean(error)[:1000])
 
     async def page(
-        self, *, state: MediaState | None, stream: str | None, after: str | None, limit: int
+        self,
+        *,
+        state: MediaState | None = None,
+        stream: str | None = None,
+        ids: Collection[str] = (),
+        after: str | None = None,
+        limit: int = MOST_SHOWN,
     ) -> list[MediaRow]:
         """Return files in order of their numbers. The next page is after the last one."""
         query = _narrow(_SHOWN, state, stream)
+        query = query.where(_CELL.media_id.in_(ids)) if ids else query
         query = query if after is None else query.where(_CELL.media_id > after)
         async with self._database.reading() as connection:
             rows = await connection.execute(query.order_by(_CELL.media_id).limit(bound_limit(limit, MOST_SHOWN)))
             return [MediaRow(**row) for row in rows.mappings()]
+
+    async def with_ids(self, ids: Collection[str]) -> dict[str, MediaRow]:
+        """Return those of these files that are known, by their numbers."""
+        found: dict[str, MediaRow] = {}
+        async with self._database.reading() as connection:
+            for some in chunks(sorted(ids)):
+                rows = await connection.execute(_SHOWN.where(_CELL.media_id.in_(some)))
+                found |= {row["media_id"]: MediaRow(**row) for row in rows.mappings()}
+        return found
 
     async def show(self, media_id: str) -> MediaRow:
         """Return a file by its number, or by the hash of its content."""

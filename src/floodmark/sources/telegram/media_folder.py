@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from floodmark.model.media import content_path
 from floodmark.process.failpoints import failpoint
 from floodmark.process.inner_folders import make_inner_folder, open_inner_file
 
@@ -74,6 +75,13 @@ class PartialFile:
         failpoint("media.placed")
         return digest
 
+    def place_and_close(self) -> str:
+        """Move the complete file to its place and close it, and return its hash."""
+        try:
+            return self.place()
+        finally:
+            self.close()
+
     def discard(self) -> None:
         """Delete what was downloaded: it does not fit."""
         with suppress(FileNotFoundError):
@@ -86,7 +94,14 @@ class PartialFile:
 
 def path_of(folder: Path, sha256: str) -> Path:
     """Return the path of a content."""
-    return folder / "media" / sha256[:2] / sha256
+    return folder / content_path(sha256)
+
+
+def read_part(folder: Path, sha256: str, offset: int, length: int) -> bytes:
+    """Return some bytes of a content; OSError if it is not there."""
+    with path_of(folder, sha256).open("rb") as file:
+        file.seek(offset)
+        return file.read(length)
 
 
 def _partial_path(folder: Path, media_id: str) -> Path:

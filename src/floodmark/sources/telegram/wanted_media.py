@@ -7,11 +7,11 @@ from telethon.tl import types
 
 from floodmark.model.batch import Item, WantedFile
 from floodmark.model.clean_text import clean
+from floodmark.model.media import THUMB
 from floodmark.model.sizes import format_size
 
 from .targets import MediaRules
 
-THUMB = ":thumb"
 _LONGEST_NAME = 200
 
 _KIND_OF = {

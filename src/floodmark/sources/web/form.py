@@ -54,6 +54,9 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+PROXY_OPTION = ParamOption(
+    "proxy", "Connect through the proxy in this secret, an http:// or socks5:// URL (WEB_PROXY).", metavar="NAME"
+)
 FORM = JobForm(
     help="""Collect the new, changed and deleted pages of a site; on demand if no schedule is given.
 
@@ -113,16 +116,19 @@ FORM = JobForm(
         ),
         ParamOption(
             "headers",
-            "A header of requests to the site; {secret:SHOP} is the setting WEB_SECRET_SHOP; can be repeated.",
+            "A header of requests to the site; {secret:SHOP} is the secret SHOP; can be repeated.",
             kind=list[str],
             flags="--header",
             metavar="NAME: VALUE",
         ),
         ParamOption(
-            "basic_auth", "Basic authentication with the setting WEB_SECRET_NAME=user:password.", metavar="NAME"
+            "basic_auth",
+            "Basic authentication with a secret user:password (floodmark secrets set NAME).",
+            metavar="NAME",
         ),
         ParamOption("login_url", "Log in with the form of this page first.", metavar="URL"),
-        ParamOption("login", "For --login-url: the setting WEB_SECRET_NAME=user:password.", metavar="NAME"),
+        ParamOption("login", "For --login-url: the name of a secret user:password.", metavar="NAME"),
+        PROXY_OPTION,
         ParamOption("warc", "Store all responses in WARC files in ARTIFACTS_DIR.", kind=bool, flags="--warc"),
         ParamOption("raw", "Store the content of each revision in ARTIFACTS_DIR.", kind=bool, flags="--raw"),
         ParamOption("max_pages", "Maximum number of pages per crawl (1000).", kind=int, metavar="N"),

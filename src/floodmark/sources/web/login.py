@@ -66,7 +66,7 @@ async def log_in(services: Services, scope: Scope, params: "WebParams") -> dict[
     if answer.status >= 400 or (answer.status == 200 and find_form(answer, form.action) is not None) or not jar:
         raise Permanent(
             f"the login at {url} failed (status {answer.status})",
-            hint=f"check WEB_SECRET_{params.login.upper()}, and that the site needs no further step",
+            hint=f"check the secret {params.login.upper()}, and that the site needs no further step",
         )
     return jar
 

@@ -12,7 +12,7 @@ from floodmark.model.durations import parse_every
 from .extraction.plan import NAMES as PLAN_NAMES
 from .extraction.plan import ExtractionPlan, parse_plan
 from .extraction.selectors import Language, parse_selector
-from .request_headers import parse_headers, parse_secret_name
+from .request_headers import parse_headers, parse_secret_name, secrets_in
 from .urls import compile_glob, parse_start_url
 
 # With a longer delay the crawl does not keep its slot: it is snoozed after each page.
@@ -66,6 +66,13 @@ class WebParams(Struct, frozen=True, kw_only=True):
     """The name of the secret for this form."""
     raw: bool = False
     """Whether the content of each revision is stored by its hash."""
+    proxy: str = ""
+    """The name of the secret with the URL of a proxy."""
+
+    @property
+    def secrets(self) -> set[str]:
+        """The names of the secrets that requests to the site need."""
+        return {*secrets_in(self.headers), *(name for name in (self.basic_auth, self.login) if name)}
 
     @property
     def packages(self) -> dict[str, str]:
@@ -105,6 +112,7 @@ NAMES = frozenset(
         "basic_auth",
         "login_url",
         "login",
+        "proxy",
         *PLAN_NAMES,
     )
 )
@@ -119,7 +127,7 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
     if sitemap_only and not sitemaps:
         raise InvalidInput("sitemap_only needs sitemaps", hint="leave out --no-sitemaps or --sitemap-only")
     headers = parse_headers(params.get("headers"))
-    basic_auth, login = (parse_secret_name(params.get(name), name) for name in ("basic_auth", "login"))
+    basic_auth, login, proxy = (parse_secret_name(params.get(name), name) for name in ("basic_auth", "login", "proxy"))
     login_url = parse_start_url(str(params["login_url"])) if params.get("login_url") else ""
     if bool(login) != bool(login_url):
         raise InvalidInput(
@@ -131,6 +139,8 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
             "a browser would send the secrets to other sites too",
             hint="leave out --render, or --header, --basic-auth and --login",
         )
+    if proxy and _parse_flag(params, "render", default=False):
+        raise InvalidInput("a browser cannot use the proxy of a job", hint="leave out --render or --proxy")
     return WebParams(
         include=_parse_patterns(params, "include"),
         exclude=_parse_patterns(params, "exclude"),
@@ -153,6 +163,7 @@ def parse_params(params: Mapping[str, Any]) -> WebParams:
         basic_auth=basic_auth,
         login_url=login_url,
         login=login,
+        proxy=proxy,
     )
 
 

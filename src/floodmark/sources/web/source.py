@@ -78,7 +78,28 @@ class WebSource(UrlSource):
         require_packages(params.packages)
         if params.needs_folder and services.settings.artifacts_dir is None:
             raise Permanent(NO_FOLDER, hint=FOLDER_HINT)
-        return self._batches(services, target, since, context, scope=scope, params=params)
+        if params.render and services.settings.web_proxy:
+            raise Permanent("a browser cannot use WEB_PROXY", hint="leave out --render, or run it on another worker")
+        return self._run(services, target, since, context, scope=scope, params=params)
+
+    async def _run(
+        self,
+        services: Services,
+        target: Target,
+        since: Watermark | None,
+        context: Context,
+        *,
+        scope: Scope,
+        params: WebParams,
+    ) -> AsyncGenerator[Batch, None]:
+        from .run_services import prepare_services  # noqa: PLC0415 - slow to import
+
+        async with (
+            prepare_services(services, params.secrets, params.proxy) as prepared,
+            aclosing(self._batches(prepared, target, since, context, scope=scope, params=params)) as batches,
+        ):
+            async for batch in batches:
+                yield batch
 
     async def _batches(
         self,

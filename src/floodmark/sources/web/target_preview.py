@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from floodmark.errors import InvalidInput
 from floodmark.model.previews import OtherTarget, PreviewItem, SourcePreview
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import PreviewTools
@@ -17,6 +18,9 @@ async def preview_target(spec: JobSpec, tools: PreviewTools) -> SourcePreview:
     """Fetch the address once. A feed is collected by `feed`, anything else by `web`."""
     agent, obeys = tools.settings.http_user_agent or "floodmark", spec.params.get("robots") != "ignore"
     plan = parse_plan(spec.params) if spec.source == "web" else None
+    if spec.params.get("proxy") or tools.settings.web_proxy:
+        # The site must not see the address of this machine.
+        raise InvalidInput("a job with a proxy has no preview", hint="add it, and run it once: floodmark run NAME")
     found = await preview_url(tools.http, spec.target, agent=agent, now=tools.now, obeys_robots=obeys, plan=plan)
     if found.is_selected:
         return _of_matches(found)
