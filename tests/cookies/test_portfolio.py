@@ -3,19 +3,26 @@
 import csv
 import hashlib
 import io
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import openpyxl
+import pypdfium2
 import pytest
 from msgspec.structs import replace
 
 from api.serving import served
 from command_line import CommandLine
+from cookies.conftest import patient
 from cookies.kept import NOON, a_cookie, a_scan, keep_scans
+from dashboard.site import serving_site
 from floodmark.client import Client
+from floodmark.exports.portfolio.printer import ChromiumPrinter
+from floodmark.exports.portfolio.request import PortfolioRequest
+from floodmark.exports.portfolio.writing import write_portfolio
 from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOperations
 from floodmark.sources.cookies.findings import Alias, Found
@@ -159,3 +166,42 @@ def test_what_cannot_be_written_is_refused(line: CommandLine) -> None:
     line.refused("report", "cookies", "a.test", "--all", "--out", "a.csv", says="--all is about every domain")
     line.refused("report", "cookies", says="no domain is named")
     line.refused("report", "cookies", "a.test", "--format", "csv", says="--format needs --all")
+
+
+async def test_the_dashboard_shows_the_portfolio_and_sends_it(sqlite: Opened) -> None:
+    async with serving_site(sqlite) as site:
+        async with site.client(await site.token("admin")) as client:
+            assert "No domain was scanned yet" in (await client.get("/portfolio")).text
+        await keep_portfolio(site.resources)
+        async with site.client(await site.token("read")) as client:
+            shown = (await client.get("/portfolio")).text
+            assert "Cookies before consent<br>Third party under a name of the site" in shown
+            assert "/item/cookies%3Ab.test/scan-2" in shown
+            sent = await client.get("/portfolio/file?format=csv")
+            assert sent.headers["content-type"] == "text/csv; charset=utf-8"
+            assert len(list(csv.DictReader(io.StringIO(sent.text)))) == 4
+            assert (await client.get("/portfolio/file?format=doc")).status_code == 400
+        assert await site.operations.portfolio_reports() == []
+        async with site.client(await site.token("operate")) as client:
+            hidden = re.search(r'name="([^"]*csrf[^"]*)" value="([^"]+)"', (await client.get("/portfolio")).text)
+            assert hidden is not None
+            form = {hidden[1]: hidden[2], "format": "html", "record": "true"}
+            sent = await client.post("/portfolio/file", data=form)
+            assert sent.text.startswith("<!doctype html>")
+            assert "/api/v2/reports/cookies/cookies%3Ab.test/html?scan=scan-2" in sent.text
+        [made] = await site.operations.portfolio_reports()
+        assert (made.domains, made.findings) == (3, 2)
+        assert made.sha256 == hashlib.sha256(sent.content).hexdigest()
+
+
+async def test_a_pdf_is_printed_without_the_network(sqlite: Opened, chromium: Path, tmp_path: Path) -> None:
+    async with sqlite() as resources:
+        await keep_portfolio(resources)
+        here, out = LocalOperations(resources, Actor(who="someone")), tmp_path / "all.pdf"
+        request = PortfolioRequest(format="pdf", out=out, made_at=NOON)
+        await write_portfolio(here, request, ChromiumPrinter(patient()))
+    document = pypdfium2.PdfDocument(out)
+    text = "".join(page.get_textpage().get_text_range() for page in document)
+    assert "Cookie report" in text
+    assert "Serious: 1 finding" in text
+    document.close()

@@ -31,7 +31,7 @@ pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
 # A download is no page to look at: test_collected.py.
-DOWNLOADS = ("/export/file",)
+DOWNLOADS = ("/export/file", "/portfolio/file")
 SHOWN = [page for page in PAGES if "GET" in page.methods and page.path not in DOWNLOADS]
 # What to write for the parts of a path.
 PATHS = {

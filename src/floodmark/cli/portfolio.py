@@ -11,7 +11,7 @@ from msgspec import Struct, to_builtins
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.exports.portfolio.printer import ChromiumPrinter
 from floodmark.exports.portfolio.request import EvidenceLink, PortfolioRequest, PortfolioWritten, format_of, no_link
-from floodmark.exports.portfolio.words import format_time, link_to_server
+from floodmark.exports.portfolio.words import describe_earlier, link_to_server
 from floodmark.exports.portfolio.writing import write_portfolio
 from floodmark.model.cookie_portfolio import PortfolioDomain, PortfolioReport
 from floodmark.operations.declared import AsyncOperations
@@ -75,14 +75,6 @@ def write_report(cli: CliContext, options: PortfolioOptions) -> None:
 
     written, report = cli.work(work)
     _show(cli, options, written, report)
-
-
-async def describe_earlier(operations: AsyncOperations, since: datetime | None) -> str:
-    """Return what a report is compared with, in words; empty if with nothing."""
-    if since is not None:
-        return f"the scans until {format_time(since)}"
-    made = await operations.portfolio_reports(limit=1)
-    return f"report {made[0].report_id} of {format_time(made[0].made_at)}" if made else ""
 
 
 def _link_to_folder(folder: Path, out: Path) -> EvidenceLink:

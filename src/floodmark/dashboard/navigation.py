@@ -28,6 +28,7 @@ NAVIGATION = (
             Link("Add", "/add", "add", "n", role="admin"),
             Link("Jobs", "/jobs", "jobs", "j"),
             Link("Collected", "/collected", "collected", "c"),
+            Link("Cookie portfolio", "/portfolio", "portfolio", "p"),
             Link("Executions", "/executions", "executions", "e"),
             Link("Dead letters", "/dead-letters", "dead-letters", "d"),
         ),

@@ -43,7 +43,7 @@ class PortfolioPage:
         self._stream, self._request, self._folder = stream, request, folder
         self._parts = {name: (folder / name).open("w+b") for name in (*SEVERITIES, "changes", "cookies")}
         self._rows: list[_SummaryRow] = []
-        self._number = 0
+        self._number = self._changed = 0
 
     def add(self, row: PortfolioDomain) -> None:
         """Add a domain to all sections."""
@@ -57,7 +57,9 @@ class PortfolioPage:
             found = [finding for finding in row.findings if finding.severity == severity]
             if found:
                 self._put(severity, _domain_findings(row, found))
-        if row.has_changed:
+        is_new = bool(self._request.earlier) and row.compared_with is None
+        if row.has_changed or is_new:
+            self._changed += 1
             self._put("changes", _domain_changes(row))
         self._put("cookies", self._domain_details(row, anchor))
 
@@ -69,7 +71,7 @@ class PortfolioPage:
         for row in sorted(self._rows, key=lambda row: (row.place, row.domain)):
             self._write(row.html)
         self._write("</tbody></table>")
-        self._write_changes(totals)
+        self._write_changes()
         for severity in SEVERITIES:
             if totals.findings[severity]:
                 count = format_count(totals.findings[severity], "finding")
@@ -82,17 +84,17 @@ class PortfolioPage:
         for part in self._parts.values():
             part.close()
 
-    def _write_changes(self, totals: PortfolioTotals) -> None:
+    def _write_changes(self) -> None:
         if not self._request.earlier:
             return
         self._write(f"<h2>Changes since {_text(self._request.earlier)}</h2>")
-        if not totals.changed:
+        if not self._changed:
             self._write("<p>Nothing has changed.</p>")
         self._copy("changes")
 
     def _summary_row(self, row: PortfolioDomain, anchor: str) -> str:
         counts = [(severity, row.count(severity)) for severity in SEVERITIES]
-        cells = [f'<a href="#{anchor}">{_text(row.domain)}</a>', _text(format_time(row.scanned_at))]
+        cells = [f'<a href="#{anchor}">{_text(row.domain)}</a>', _text(format_time(row.scanned_at)[:-4])]
         if row.result != "scan complete":
             cells[1] += f'<br><span class="medium">{_text(row.result)}</span>'
         cells += [f'<span class="{name}">{count}</span>' if count else "" for name, count in counts]
@@ -105,7 +107,7 @@ class PortfolioPage:
         link = self._request.link(row)
         if link is None:
             return f"<code>{_text(row.scan)}</code>"
-        return f'<a href="{_text(link)}" rel="noreferrer">Report of the scan</a>'
+        return f'<a href="{_text(link)}" rel="noreferrer">Report</a>'
 
     def _domain_details(self, row: PortfolioDomain, anchor: str) -> str:
         facts = [("Scan", f"{format_time(row.scanned_at)}: {row.result}")]
@@ -166,10 +168,10 @@ def _introduction(totals: PortfolioTotals, request: PortfolioRequest) -> str:
 def _tiles(totals: PortfolioTotals, *, has_earlier: bool) -> str:
     tiles = [(str(totals.domains), "domain" if totals.domains == 1 else "domains", "")]
     tiles += [
-        (str(totals.findings[name]), f"{SEVERITY_WORDS[name].lower()}", name if totals.findings[name] else "")
+        (str(totals.findings[name]), SEVERITY_WORDS[name].lower(), name if totals.findings[name] else "")
         for name in SEVERITIES
     ]
-    tiles += [(str(totals.new), "new since the last report", "")] if has_earlier else []
+    tiles += [(str(totals.new), "new findings", "")] if has_earlier else []
     tiles += [(str(totals.clean), "without findings", "")]
     tiles += [(str(totals.incomplete), "incomplete scans", "medium")] if totals.incomplete else []
     shown = "".join(f'<div class="tile"><b class="{style}">{count}</b>{words}</div>' for count, words, style in tiles)
@@ -178,7 +180,7 @@ def _tiles(totals: PortfolioTotals, *, has_earlier: bool) -> str:
 
 def _columns(has_earlier: bool) -> Sequence[str]:
     severities = [SEVERITY_WORDS[severity] for severity in SEVERITIES]
-    return ["Domain", "Scanned", *severities, *(["Changes"] if has_earlier else []), "Evidence"]
+    return ["Domain", "Scanned (UTC)", *severities, *(["Changes"] if has_earlier else []), "Evidence"]
 
 
 def _table_head(columns: Iterable[str]) -> str:
@@ -187,10 +189,10 @@ def _table_head(columns: Iterable[str]) -> str:
 
 def _change_words(row: PortfolioDomain) -> str:
     if row.compared_with is None:
-        return "first scan"
+        return "new domain"
     new = sum(finding.state == "new" for finding in row.findings)
     parts = [f"{new} new"] if new else []
-    parts += [f"{len(row.gone)} resolved"] if row.gone else []
+    parts += [f"{len(row.gone)} gone"] if row.gone else []
     return ", ".join(parts) or ("cookies or hosts" if row.changes else "none")
 
 
@@ -215,12 +217,18 @@ def _evidence_list(finding: PortfolioFinding) -> str:
 
 
 def _domain_changes(row: PortfolioDomain) -> str:
+    first = [f"<li><b>New domain:</b> {_first_words(row)}</li>"] if row.compared_with is None else []
     new = [f"<li><b>New:</b> {_text(f.title)}. {_text(f.text)}</li>" for f in row.findings if f.state == "new"]
     gone = [f"<li><b>No longer observed:</b> {_text(text)}</li>" for text in row.gone]
     other = [f"<li>{_text(text)}</li>" for text in row.changes[:_MOST_CHANGES]]
     more = len(row.changes) - _MOST_CHANGES
     other += [f"<li>and {more} more changes</li>"] if more > 0 else []
-    return f"<article><h3>{_text(row.domain)}</h3><ul>{''.join([*new, *gone, *other])}</ul></article>\n"
+    return f"<article><h3>{_text(row.domain)}</h3><ul>{''.join([*first, *new, *gone, *other])}</ul></article>\n"
+
+
+def _first_words(row: PortfolioDomain) -> str:
+    found = format_count(len(row.findings), "finding") if row.findings else "no findings"
+    return f"its first scan has {found}."
 
 
 def _cookies(row: PortfolioDomain) -> str:

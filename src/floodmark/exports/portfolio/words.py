@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from floodmark.model.cookie_portfolio import PortfolioDomain
+from floodmark.operations.declared import AsyncOperations
 from floodmark.sources.cookies.assessment import format_count
 from floodmark.sources.cookies.severity import SEVERITIES, SEVERITY_WORDS
 
@@ -16,6 +17,14 @@ STATE_WORDS = {"new": "new", "known": "as before", "first": "first report"}
 def format_time(time: datetime | None) -> str:
     """Return a time for people."""
     return "" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+async def describe_earlier(operations: AsyncOperations, since: datetime | None) -> str:
+    """Return what a report is compared with, in words; empty if with nothing."""
+    if since is not None:
+        return f"the scans until {format_time(since)}"
+    made = await operations.portfolio_reports(limit=1)
+    return f"report {made[0].report_id} of {format_time(made[0].made_at)}" if made else ""
 
 
 def evidence_command(row: PortfolioDomain) -> str:
