@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.exports.portfolio.printer import ChromiumPrinter
@@ -59,8 +60,8 @@ def write_report(cli: CliContext, options: PortfolioOptions) -> None:
 
             def advance(row: PortfolioDomain) -> None:
                 if options.evidence is not None:
-                    # Without what only the page needs.
-                    found.append(row)
+                    # Without the large fields, which only the file needs.
+                    found.append(replace(row, findings=(), listed=(), changes=(), gone=()))
                 shown.update(f"{plain(row.domain)}")
 
             written = await write_portfolio(operations, request, ChromiumPrinter(settings), advance)
