@@ -10,6 +10,8 @@
     flaky.test      fails twice, then works
     once.test       its page does not end the first time; after that it does, and sets a cookie
     inside.test     asks for an address that is not public
+    portal.test     shows in its title what the browser tells it; records choices in a TC string, and consent even if
+                    it was refused; counts visitors at metrics.portal.test, an alias of another party
     visitor.test    a banner for visitors alone: late, in a closed shadow root, rejected on its second layer; stores all
 
 Everything that was asked for is in `asked`, as "host path". `later` is more of what the script of the shop does.
@@ -17,6 +19,7 @@ Runs in a thread of its own, whatever the loop of the test does.
 """
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from collections.abc import Coroutine
@@ -29,8 +32,21 @@ from aiohttp import web
 from certificates import self_signed
 from floodmark.testing.web.serving import serve_app
 
-_NAMES = ("shop", "tracker", "plain", "framed", "blocked", "maze", "stuck", "flaky", "once", "inside", "visitor")
-HOSTS = tuple(f"{name}.test" for name in _NAMES)
+_NAMES = (
+    "shop",
+    "tracker",
+    "plain",
+    "framed",
+    "blocked",
+    "maze",
+    "stuck",
+    "flaky",
+    "once",
+    "inside",
+    "visitor",
+    "portal",
+)
+HOSTS = (*(f"{name}.test" for name in _NAMES), "metrics.portal.test")
 RESOLVE = ", ".join(f"{host}=127.0.0.1" for host in HOSTS)
 YEAR = 31_536_000
 
@@ -94,6 +110,23 @@ if (!isProgram) setTimeout(() => {
 </script>"""
 
 
+PORTAL = """<!doctype html><title>Portal</title><meta charset=utf-8><h1>Portal</h1>
+<div class="cookie-layer" style="position:fixed;bottom:0;background:#eee">Wir verwenden Cookies.
+<button onclick="choose(1)">Alle akzeptieren</button> <button onclick="choose(2)">Alle ablehnen</button></div>
+<script>
+const strings = %(strings)s;
+let chosen = 0;
+window.__tcfapi = (command, version, callback) => callback({tcString: strings[chosen], listenerId: 1}, true);
+const choose = (how) => { chosen = how; document.querySelector(".cookie-layer").remove(); };
+document.cookie = "_ga=GA1.1.1; Max-Age=34560000; path=/; Secure; SameSite=Lax";
+new Image().src = "https://metrics.portal.test:%(port)d/pixel.gif";
+navigator.permissions.query({name: "geolocation"}).then((found) => {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.title = [navigator.language, zone, navigator.globalPrivacyControl, found.state].join(" ");
+});
+</script>"""
+
+
 class Shop:
     """`with Shop(folder) as shop`: then `shop.domain("shop.test")` can be scanned."""
 
@@ -102,6 +135,10 @@ class Shop:
         self.port = 0
         self.asked: Counter[str] = Counter()
         self.agents: list[str] = []
+        self.tc_strings: tuple[str, str, str] = ("", "", "")
+        """What the portal has recorded before a choice, after accepting, and after rejecting."""
+        self.headers: dict[str, str] = {}
+        """Those of the last request to the portal."""
         self.later = ""
         self.held = threading.Event()
         """Set when somebody waits for a page that does not end."""
@@ -212,6 +249,15 @@ class Shop:
         if request.path == "/count.js":
             return web.Response(text="document.cookie = '_ga=1; Max-Age=63072000';", content_type="text/javascript")
         return self._page(VISITOR)
+
+    async def _portal(self, request: web.Request) -> web.StreamResponse:
+        self.headers = {name.lower(): value for name, value in request.headers.items()}
+        return self._page(PORTAL % {"strings": json.dumps(self.tc_strings), "port": self.port})
+
+    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        answer = web.Response(body=b"GIF89a\x01\x00\x01\x00\x00\x00\x00;", content_type="image/gif")
+        answer.headers.add("Set-Cookie", f"s_vi=1; Max-Age={2 * YEAR}; Domain=portal.test; Path=/; Secure")
+        return answer
 
     async def _inside(self, _: web.Request) -> web.StreamResponse:
         return self._page(INSIDE)

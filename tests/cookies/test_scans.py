@@ -13,6 +13,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from cookies.conftest import patient
+from cookies.dns import serving_names
 from cookies.shop import YEAR, Shop
 from floodmark.errors import Permanent, Transient
 from floodmark.model.batch import Batch
@@ -22,6 +23,7 @@ from floodmark.sources.cookies.pool import Pool
 from floodmark.sources.cookies.source import CookiesSource, browser_rules
 from floodmark.sources.port import Target
 from floodmark.testing.contracts.source import a_context
+from unit.test_tcf import tc_string
 
 pytestmark = [pytest.mark.spec("E8"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -33,7 +35,10 @@ ALWAYS = {"PHPSESSID", "_ga", "tp_chips", "tp_js", "tp_none"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scanner(shop: Shop) -> AsyncIterator[CookiesSource]:
     """One browser for all of this file."""
-    async with CookiesSource(patient(), SystemClock()) as made:
+    async with (
+        serving_names({"metrics.portal.test": "portal.sc.omtrdc.net"}) as (_, port),
+        CookiesSource(patient(cookies_dns_server=f"127.0.0.1:{port}"), SystemClock()) as made,
+    ):
         yield made
 
 
@@ -282,3 +287,55 @@ async def test_one_execution_makes_one_item(scanner: CookiesSource, shop: Shop) 
     assert again == []
     assert shop.asked["blocked.test /"] == 2
     assert scanner.pool.started == 1, "all scans of this file were made in one browser"
+
+
+POLICY = """
+[[rule]]
+name = "_ga*"
+max_days = 90
+
+[[rule]]
+max_days = 365
+"""
+
+
+@pytest.mark.spec("B14")
+async def test_the_visitor_is_as_the_job_says(scanner: CookiesSource, shop: Shop) -> None:
+    def made(purposes: set[int]) -> str:
+        return tc_string(purposes=purposes, interests={2}, vendors=purposes, others=set())
+
+    shop.tc_strings = made(set()), made({1, 2, 3}), made({1})
+    told = {"locale": "de-DE", "browser_timezone": "Europe/Berlin", "gpc": True, "policy": POLICY}
+    report = await scanned(scanner, shop, "portal.test", **told)
+
+    assert report["result"] == "scan complete"
+    before, accept, reject = report["phases"]
+    assert before["visits"][0]["title"] == "de-DE Europe/Berlin true denied"
+    assert shop.headers["accept-language"].startswith("de-DE")
+    assert shop.headers["sec-gpc"] == "1"
+    assert report["options"] == {"locale": "de-DE", "timezone": "Europe/Berlin", "gpc": "sent"}
+
+    assert [list(phase["tcf"]["purposes_consent"]) for phase in (before, accept, reject)] == [[], [1, 2, 3], [1]]
+    assert (accept["tcf"]["cmp_id"], accept["tcf"]["vendors_consent"]) == (300, 3)
+    assert [(alias["host"], alias["vendor"]) for alias in report["aliases"]] == [
+        ("metrics.portal.test", "Adobe Analytics")
+    ]
+
+    found = {finding["code"]: finding for finding in report["findings"]}
+    assert set(found) >= {
+        "set_before_consent",
+        "set_despite_gpc",
+        "consent_recorded_after_rejecting",
+        "cloaked_third_party",
+        "lifetime_over_policy",
+    }
+    assert "2 cookies for statistics or marketing were set all the same" in found["set_despite_gpc"]["text"]
+    assert list(found["cloaked_third_party"]["evidence"]) == [
+        "metrics.portal.test is an alias of portal.sc.omtrdc.net (Adobe Analytics, statistics); it set s_vi."
+    ]
+    assert any(
+        "_ga (portal.test, statistics) is kept for 400 days (1 year); the policy allows 90 days for cookies named _ga*"
+        in sentence
+        for sentence in found["lifetime_over_policy"]["evidence"]
+    )
+    assert found["consent_recorded_after_rejecting"]["evidence"][0].startswith("Purpose 1: store and/or access")

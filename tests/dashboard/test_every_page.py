@@ -30,8 +30,8 @@ from system.test_overview import stock
 pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
-# A download is no page to look at: test_collected.py, test_media.py.
-DOWNLOADS = ("/export/file", "/media/file")
+# A download is no page to look at: test_collected.py, test_media.py, test_portfolio.py.
+DOWNLOADS = ("/export/file", "/media/file", "/portfolio/file")
 SHOWN = [page for page in PAGES if "GET" in page.methods and page.path not in DOWNLOADS]
 # What to write for the parts of a path.
 PATHS = {

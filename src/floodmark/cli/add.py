@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,7 +77,8 @@ def _build_command(source: str) -> Any:
     ) -> None:
         cli, named = CliContext.of(context), targets or []
         cli.set("FLOODMARK_APP", job.app)
-        given = {name.removeprefix(_PREFIX): value for name, value in params.items() if value not in (None, [])}
+        typed = {name.removeprefix(_PREFIX): value for name, value in params.items() if value not in (None, [])}
+        given = _read_files(form, typed)
         if len(named) == 1 and many == AddManyOptions() and listed is None:
             columns = {"source": source, "target": named[0], "params": given, "account": account}
             return _add_job(cli, form, columns, job)
@@ -102,6 +104,22 @@ def _build_command(source: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode="rich")
     app.command(source)(expand_options(command))
     return typer.main.get_command(app)
+
+
+def _read_files(form: JobForm, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params with the texts of the files that options name."""
+    files = {option.param: option for option in form.options if option.is_file}
+    return {name: _read_text(files[name], value) if name in files else value for name, value in typed.items()}
+
+
+def _read_text(option: ParamOption, name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(
+            f"{option.flags or option.param}: cannot read {name}: {why}", hint="name a text file that you may read"
+        ) from None
 
 
 def _listing_options(form: JobForm) -> list[inspect.Parameter]:

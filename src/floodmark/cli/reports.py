@@ -2,6 +2,7 @@
 
 import tempfile
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from floodmark.sources.cookies.assessment import format_lifetime
 from floodmark.sources.cookies.difference import ScanDifference
 
 from .output import counted, facts, plain, print_json, safe, short, table
+from .portfolio import PortfolioOptions, write_report
 from .root import AsJson, CliContext, command_group
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
@@ -28,7 +30,30 @@ report = command_group("Show reports of scans.", default="cookies")
 def cookies(
     context: typer.Context,
     *,
-    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or the job that scans it.")],
+    domain: Annotated[
+        str | None, typer.Argument(metavar="[DOMAIN]", help="A domain, or the job that scans it.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Write one report over all scanned domains to the file --out.")
+    ] = False,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="With --all: html, pdf, xlsx or csv (default: as --out says)."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="With --all: show changes since 7d, 2026-11-01 ... (default: since the last report)."
+        ),
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --all: also write the files of each scan, and link to them."),
+    ] = None,
+    record: Annotated[
+        bool,
+        typer.Option("--record/--no-record", help="With --all: record the report, so that the next one compares."),
+    ] = True,
     diff: Annotated[bool, typer.Option("--diff", help="Compare with the previous scan.")] = False,
     scan: Annotated[
         str | None,
@@ -36,16 +61,30 @@ def cookies(
     ] = None,
     against: Annotated[str | None, typer.Option(metavar="KEY", help="Scan to compare with, for --diff.")] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the page, the screenshots and the data to this folder.")
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Write the page, the screenshots and the data to this folder; with --all the file."
+        ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the report of the last cookie scan of a domain.
+    """Show the report of the last cookie scan of a domain, or write one over all domains.
 
     floodmark report cookies example.com --diff
+
+    floodmark report cookies --all --out cookies.pdf
     """
     cli = CliContext.of(context)
+    if everything:
+        _refuse_one_domain(domain, scan, is_diff=diff, is_opened=open_page)
+        # It records the report.
+        cli.command += " --all"
+        options = PortfolioOptions(
+            out=out, format=file_format, since=since, evidence=evidence, records=record, as_json=as_json
+        )
+        return write_report(cli, options)
+    domain = _require_domain(domain, {"--format": file_format, "--since": since, "--evidence": evidence})
     if diff and (out is not None or open_page):
         raise InvalidInput(
             "--diff prints a comparison and writes no page", hint="leave out --out and --open, or --diff"
@@ -71,6 +110,21 @@ def cookies(
     elif folder is None and not as_json:
         cli.note(f"[dim]With screenshots: floodmark report cookies {plain(domain)} --open[/]")
     return None
+
+
+def _refuse_one_domain(domain: str | None, scan: str | None, *, is_diff: bool, is_opened: bool) -> None:
+    if domain is not None or scan is not None or is_diff or is_opened:
+        raise InvalidInput(
+            "--all is about every domain", hint="leave out the domain, --diff, --scan and --open, or --all"
+        )
+
+
+def _require_domain(domain: str | None, others: Mapping[str, object]) -> str:
+    if domain is None:
+        raise InvalidInput("no domain is named", hint="name one, or write a report over all of them: --all --out FILE")
+    if given := [name for name, value in others.items() if value is not None]:
+        raise InvalidInput(f"{given[0]} needs --all", hint=f"add --all, or leave out {given[0]}")
+    return domain
 
 
 async def _load(

@@ -6,8 +6,8 @@ written to a temporary folder.
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,16 +78,7 @@ def request_of(selection: Selection, file_format: str, now: datetime, *, revisio
 
 async def download(view: View, request: ExportRequest, name: str) -> StreamingResponse:
     """Return the response that sends an export. Errors before the first row are raised here."""
-    state = view.request.app.state
-    if not hasattr(state, "dashboard_downloads"):
-        # Weak: a download that was given up before its first byte is not counted for ever.
-        state.dashboard_downloads = WeakSet[Any]()
-    running: WeakSet[Any] = state.dashboard_downloads
-    if len(running) >= _MOST_AT_ONCE:
-        raise Unavailable(
-            f"{len(running)} downloads are running, and more would slow down everything else",
-            hint="wait until one has ended, or use the command: floodmark export items",
-        )
+    running = _running(view)
     pieces = _pieces(view.operations, request)
     running.add(pieces)
     try:
@@ -107,6 +98,36 @@ async def download(view: View, request: ExportRequest, name: str) -> StreamingRe
 
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(send(), headers=headers, media_type=MEDIA_TYPES[request.format])
+
+
+def _running(view: View) -> WeakSet[Any]:
+    """Return the downloads that are running; `Unavailable` if there are too many for one more."""
+    state = view.request.app.state
+    if not hasattr(state, "dashboard_downloads"):
+        # Weak: a download that was given up before its first byte is not counted for ever.
+        state.dashboard_downloads = WeakSet[Any]()
+    running: WeakSet[Any] = state.dashboard_downloads
+    if len(running) >= _MOST_AT_ONCE:
+        raise Unavailable(
+            f"{len(running)} downloads are running, and more would slow down everything else",
+            hint="wait until one has ended, or use the command: floodmark export items",
+        )
+    return running
+
+
+class _Writing:
+    """A download that is being written."""
+
+
+@contextmanager
+def count_download(view: View) -> Iterator[None]:
+    """Count a download while it is written; `Unavailable` if too many are running."""
+    running, mark = _running(view), _Writing()
+    running.add(mark)
+    try:
+        yield
+    finally:
+        running.discard(mark)
 
 
 def _pieces(operations: AsyncOperations, request: ExportRequest) -> Any:

@@ -33,13 +33,19 @@ def option_fields(source: str, form: JobForm, texts: Mapping[str, str]) -> list[
             name=name,
             label=option.param.replace("_", " ").capitalize(),
             help=option.help.replace("; can be repeated", "; one per line"),
-            shape="choice" if option.kind is bool else "lines" if option.kind == list[str] else "text",
+            shape=_shape_of(option),
             text=texts.get(name, ""),
             option=option,
         )
         for option in form.options
         for name in [field_name(source, option)]
     ]
+
+
+def _shape_of(option: ParamOption) -> str:
+    if option.kind is bool:
+        return "choice"
+    return "lines" if option.kind == list[str] or option.is_file else "text"
 
 
 def field_name(source: str, option: ParamOption) -> str:
@@ -85,6 +91,9 @@ def read_params(
     for option in form.options:
         name = field_name(source, option)
         text = fields.get(name, [""])[0].strip()
+        if option.is_file:
+            # Browsers send the line breaks of a form in their own way.
+            text = text.replace("\r\n", "\n")
         if not text:
             continue
         known = before.get(option.param)

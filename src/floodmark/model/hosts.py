@@ -1,4 +1,4 @@
-"""Host lists in settings: HTTP_ALLOW_HOSTS and HTTP_RESOLVE."""
+"""Hosts in settings: HTTP_ALLOW_HOSTS, HTTP_RESOLVE and COOKIES_DNS_SERVER."""
 
 import re
 from collections.abc import Mapping
@@ -52,6 +52,24 @@ def resolved_hosts(text: str | None) -> Mapping[str, tuple[str, ...]]:
         where = str(ip_address(address.strip("[]")))
         found[plain_name(name)] = (*found.get(plain_name(name), ()), where)
     return found
+
+
+class DnsServer(Struct, frozen=True):
+    """The address of a DNS server."""
+
+    host: str
+    port: int = 53
+
+
+def parse_dns_server(text: str) -> DnsServer:
+    """Return the server that `10.0.0.53`, `10.0.0.53:5353`, `::1` or `[::1]:5353` names."""
+    found = re.fullmatch(r"\[(?P<six>[^\]]+)\](?::(?P<p6>\d+))?|(?P<four>[^:]+):(?P<p4>\d+)|(?P<bare>.+)", text.strip())
+    if found is None:
+        raise ValueError("there is no address")
+    port = int(found["p6"] or found["p4"] or 53)
+    if not 0 < port < 65_536:
+        raise ValueError(f"{port} is not a port")
+    return DnsServer(str(ip_address(found["six"] or found["four"] or found["bare"])), port)
 
 
 def plain_name(host: str) -> str:

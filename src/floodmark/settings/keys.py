@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from floodmark.errors import InvalidInput
 from floodmark.model.budget import LEAST_REQUESTS, MOST_REQUESTS
 from floodmark.model.durations import parse_every, parse_times
-from floodmark.model.hosts import allowed_hosts, resolved_hosts
+from floodmark.model.hosts import allowed_hosts, parse_dns_server, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
 from floodmark.model.notification_kinds import KINDS, addresses_of, bot_id, kinds_of, smtp_server
 from floodmark.model.sinks import parse_sinks
@@ -159,6 +159,9 @@ HostMap = Annotated[
     str,
     BeforeValidator(_require_readable(resolved_hosts)),
     Allowed("names with their addresses, as in shop.test=127.0.0.1, api.test=10.1.2.3"),
+]
+DnsAddress = Annotated[
+    str, BeforeValidator(_require_readable(parse_dns_server)), Allowed("an address, as in 10.0.0.53 or [::1]:5353")
 ]
 TimeList = Annotated[str, BeforeValidator(_require_readable(parse_times)), Allowed("durations, as in 1h, 1d, 7d")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
@@ -587,6 +590,11 @@ class Settings(BaseModel):
         default=None,
         description="User agent that makes cookie scans recognisable; `navigator.webdriver` then stays on."
         " Default: scans look like a visitor.",
+    )
+    cookies_dns_server: DnsAddress | None = Field(
+        default=None,
+        description="DNS server that cookie scans ask for aliases of a site's hosts, such as `10.0.0.53` or"
+        " `[::1]:5353`. Default: the first one in /etc/resolv.conf.",
     )
     cookies_scan_timeout: Duration = Field(
         default=timedelta(minutes=15), description="Time after which a cookie scan visits no further pages."

@@ -26,7 +26,8 @@ class ParamOption(Struct, frozen=True):
 
     `kind` is `str`, `int`, `bool`, or `list[str]` for an option that can be repeated. `flags` are the names of the
     option, such as `--deep` or `--feeds/--no-feeds`; by default they are made from `param`. They must differ from the
-    options of all jobs. `default` is only shown in the help.
+    options of all jobs. `default` is only shown in the help. With `is_file` the command line takes the name of a file,
+    and the param is its text.
     """
 
     param: str
@@ -36,6 +37,7 @@ class ParamOption(Struct, frozen=True):
     metavar: str | None = None
     min: int | None = None
     default: str | None = None
+    is_file: bool = False
 
 
 class FoundTarget(Struct, frozen=True, kw_only=True):

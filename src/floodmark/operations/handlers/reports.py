@@ -1,25 +1,94 @@
 """Handlers of the reports of cookie scans."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from floodmark.errors import Conflict, InvalidInput, NotFound
+from floodmark.model.cookie_portfolio import PortfolioDomain, PortfolioReport
 from floodmark.model.cookie_reports import CookieReport
+from floodmark.model.page import Page, cursor_of, last_key
 from floodmark.operations.reports import ReportOperations
 from floodmark.sources.cookies.blobs import Blobs
 from floodmark.sources.cookies.difference import ScanDifference, difference
 from floodmark.sources.cookies.params import normalize_domain
+from floodmark.sources.cookies.portfolio import summarize
+from floodmark.sources.cookies.portfolio_store import READ_AT_ONCE, PortfolioScans
 from floodmark.sources.cookies.report import upgrade_report
 from floodmark.sources.cookies.stored_reports import KeptScan, Scans
+from floodmark.store.dialects import chunks
 
 from .base import Handlers
 
 SCHEMA = "floodmark.cookies/"
+_PORTFOLIO = "cookie-portfolio"
+# The most domains of a page: their reports may be large.
+_MOST_DOMAINS = 50
 
 
 class ReportHandlers(ReportOperations, Handlers):
     """Reports in the store."""
+
+    async def cookie_portfolio(
+        self, *, since: datetime | None = None, cursor: str | None = None, limit: int = 20
+    ) -> Page[PortfolioDomain]:
+        portfolio, limit = PortfolioScans(self.resources.database), min(limit, _MOST_DOMAINS)
+        streams = await portfolio.streams(last_key(_PORTFOLIO, cursor, str) or "", limit + 1)
+        shown = streams[:limit]
+        newest, earlier = await portfolio.newest(shown), await self._earlier(portfolio, shown, since)
+        rows: list[PortfolioDomain] = []
+        for some in chunks(shown, READ_AT_ONCE):
+            now = await self._read(portfolio, newest, some)
+            before = await self._read(portfolio, earlier, some)
+            rows += [summarize(now[stream], before.get(stream)) for stream in some if stream in now]
+        return Page(rows, cursor_of(_PORTFOLIO, shown[-1] if len(streams) > limit else None))
+
+    async def _earlier(
+        self, portfolio: PortfolioScans, streams: Sequence[str], since: datetime | None
+    ) -> dict[str, str]:
+        """Return the scans to compare with."""
+        if since is not None:
+            return await portfolio.newest(streams, since)
+        made = await portfolio.reports(1)
+        return await portfolio.reported(made[0].report_id, streams) if made else {}
+
+    async def _read(
+        self, portfolio: PortfolioScans, keys: Mapping[str, str], streams: Sequence[str]
+    ) -> dict[str, KeptScan]:
+        found = await portfolio.read({stream: keys[stream] for stream in streams if stream in keys})
+        return {
+            stream: replace(kept, report=upgrade_report(kept.report))
+            for stream, kept in found.items()
+            if _is_report(kept)
+        }
+
+    async def portfolio_reports(self, *, limit: int = 10) -> list[PortfolioReport]:
+        return await PortfolioScans(self.resources.database).reports(limit)
+
+    async def record_portfolio_report(
+        self,
+        scans: dict[str, str],
+        *,
+        format: str,  # noqa: A002 - the word that fits
+        findings: int = 0,
+        sha256: str | None = None,
+    ) -> PortfolioReport:
+        made = PortfolioReport(
+            report_id=0,
+            made_at=self.resources.clock.now(),
+            made_by=self.actor.who,
+            format=format,
+            domains=len(scans),
+            findings=findings,
+            sha256=sha256,
+        )
+        async with self.transaction():
+            report = await PortfolioScans(self.resources.database).record(made, scans)
+            after = {"format": format, "domains": len(scans), "findings": findings, "sha256": sha256}
+            await self.record("portfolio.recorded", f"portfolio:{report.report_id}", after=after)
+        return report
 
     async def cookie_report(self, domain: str, scan: str | None = None) -> CookieReport:
         found = await self._newest(domain, scan, limit=2)

@@ -3,6 +3,7 @@
 They are derived from the data of a report, so that older reports get them as well.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,10 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from .policy import LifetimeRule, is_too_long, rule_for
+from .tcf import PURPOSE_WORDS
+
 Entry = Mapping[str, Any]
 
 # Purposes that need consent under the common reading of Article 5(3) of the ePrivacy Directive.
 NEEDS_CONSENT = ("statistics", "marketing")
+_DAY = 86_400
 _STEPS = (
     (86_400 * 365, "year"),
     (86_400 * 30, "month"),
@@ -35,23 +40,33 @@ class ConsentFinding(Struct, frozen=True, kw_only=True):
     """One finding. `evidence` has a sentence for each cookie, host or button."""
 
     code: str
-    """`set_before_consent`, `set_after_rejecting`, `kept_after_rejecting`, `no_way_to_reject`, `no_banner`,
-    `reject_on_second_layer`, `unknown_before_consent`."""
+    """A name in `severity`."""
     phase: str
     text: str
     evidence: tuple[str, ...] = ()
     cookies: tuple[str, ...] = ()
 
 
-def assess(phases: Sequence[Entry]) -> list[ConsentFinding]:
+class ScanFacts(Struct, frozen=True):
+    """What a scan knows besides its phases: whether GPC was sent, the policy, and aliases of hosts."""
+
+    is_gpc_sent: bool = False
+    policy: Sequence[LifetimeRule] = ()
+    aliases: Sequence[Entry] = ()
+
+
+def assess(phases: Sequence[Entry], facts: ScanFacts | None = None) -> list[ConsentFinding]:
     """Return the findings, the most serious first; an empty list if there are none."""
+    facts = facts or ScanFacts()
     by_name = {phase["phase"]: phase for phase in phases}
     before, accept, reject = (by_name.get(name) for name in ("before", "accept", "reject"))
     if before is None:
         return []
     found = [_before_consent(before), *_after_rejecting(before, reject)]
-    found += [_no_way_to_reject(accept, reject), _second_layer(accept, reject), _no_banner(before, accept)]
-    found.append(_unknown(before))
+    found += [_despite_gpc(before) if facts.is_gpc_sent else None]
+    found += [_recorded_consent(before, reject), _no_way_to_reject(accept, reject)]
+    found += [_second_layer(accept, reject), _no_banner(before, accept)]
+    found += [_cloaked(facts.aliases, phases), _too_long(phases, facts.policy), _unknown(before)]
     return [finding for finding in found if finding is not None]
 
 
@@ -79,6 +94,96 @@ def _is_after(cookie: Entry, reject: Entry, known: set[tuple[str, ...]]) -> bool
     if set_at is not None and answered_at is not None:
         return bool(set_at > answered_at)
     return cookie_identity(cookie) not in known
+
+
+def _despite_gpc(before: Entry) -> ConsentFinding | None:
+    cookies = [cookie for cookie in before["cookies"] if cookie["purpose"] in NEEDS_CONSENT]
+    subject = f"{format_count(len(cookies), 'cookie')} for statistics or marketing {_was(cookies)}"
+    text = f"The browser sent Global Privacy Control, but {subject} set all the same."
+    return _finding("set_despite_gpc", before, text, cookies)
+
+
+def _recorded_consent(before: Entry, reject: Entry | None) -> ConsentFinding | None:
+    """Return a finding if the consent manager recorded consent that nobody gave."""
+    early = _purposes_of(before)
+    if early:
+        text = "The consent manager recorded consent before any choice was made."
+        return _consent_record("consent_recorded_before_choice", before, text, early)
+    if reject is None or not _is_answered(reject) or not (kept := _purposes_of(reject)):
+        return None
+    text = "The consent manager recorded consent although consent was rejected."
+    return _consent_record("consent_recorded_after_rejecting", reject, text, kept)
+
+
+def _purposes_of(phase: Entry) -> Sequence[int]:
+    # Reports from before this field have none.
+    return (phase.get("tcf") or {}).get("purposes_consent") or ()
+
+
+def _consent_record(code: str, phase: Entry, text: str, purposes: Sequence[int]) -> ConsentFinding:
+    recorded = phase["tcf"]
+    evidence = [f"Purpose {number}: {PURPOSE_WORDS.get(number, 'not defined')}." for number in purposes]
+    evidence.append(
+        f"The TC string has consent for {format_count(recorded['vendors_consent'], 'vendor')}; "
+        f"it is of consent manager {recorded['cmp_id']}."
+    )
+    return ConsentFinding(code=code, phase=phase["phase"], text=text, evidence=tuple(evidence))
+
+
+def _cloaked(aliases: Sequence[Entry], phases: Sequence[Entry]) -> ConsentFinding | None:
+    known = [alias for alias in aliases if alias["vendor"]]
+    if not known:
+        return None
+    cookies = {cookie["name"]: cookie.get("set_from") for phase in phases for cookie in phase["cookies"]}
+    evidence = []
+    for alias in known:
+        names = sorted(name for name, host in cookies.items() if host == alias["host"])
+        stored = f"; it set {_join(names)}" if names else ""
+        leads = " -> ".join(alias["chain"])
+        evidence.append(f"{alias['host']} is an alias of {leads} ({alias['vendor']}, {alias['purpose']}){stored}.")
+    hosts = format_count(len(known), "host")
+    verb = "belongs" if len(known) == 1 else "belong"
+    text = f"{hosts} of the site {verb} to a third party for statistics or marketing."
+    return ConsentFinding(
+        code="cloaked_third_party",
+        phase="before",
+        text=text,
+        evidence=tuple(evidence),
+        cookies=tuple(sorted(name for name, host in cookies.items() if host in {alias["host"] for alias in known})),
+    )
+
+
+def _too_long(phases: Sequence[Entry], policy: Sequence[LifetimeRule]) -> ConsentFinding | None:
+    found: dict[tuple[str, ...], tuple[Entry, LifetimeRule, Entry]] = {}
+    for phase in phases if policy else ():
+        for cookie in phase["cookies"]:
+            rule = rule_for(cookie, policy)
+            if rule is not None and is_too_long(cookie, rule):
+                found.setdefault(cookie_identity(cookie), (cookie, rule, phase))
+    if not found:
+        return None
+    evidence = tuple(
+        f"{cookie['name']} ({cookie['domain'].lstrip('.')}, {cookie['purpose']}) is kept for "
+        f"{_days(cookie['lifetime_seconds'])}; the policy allows {_limit(rule)} for {rule.describe()}."
+        for cookie, rule, _ in found.values()
+    )
+    count = len(found)
+    text = f"{format_count(count, 'cookie')} {'is' if count == 1 else 'are'} kept longer than the policy allows."
+    names = tuple(cookie["name"] for cookie, _, _ in found.values())
+    first = next(iter(found.values()))[2]["phase"]
+    return ConsentFinding(code="lifetime_over_policy", phase=first, text=text, evidence=evidence, cookies=names)
+
+
+def _days(seconds: int) -> str:
+    """Return a lifetime exactly, because it is compared with a limit in days."""
+    days = math.ceil(seconds / _DAY)
+    words = format_lifetime(seconds)
+    exact = format_count(days, "day")
+    return words if words == exact or seconds < _DAY else f"{exact} ({words})"
+
+
+def _limit(rule: LifetimeRule) -> str:
+    return format_count(rule.max_days, "day") if rule.max_days else "only the session"
 
 
 def _no_way_to_reject(accept: Entry | None, reject: Entry | None) -> ConsentFinding | None:
@@ -185,6 +290,14 @@ def format_lifetime(seconds: int | None) -> str:
     # A lifetime of a year is still a year some seconds later.
     size, name = next((step for step in _STEPS if seconds * 1.02 >= step[0]), _STEPS[-1])
     return format_count(max(1, round(seconds / size)), name)
+
+
+def describe_options(report: Entry) -> str:
+    """Return what the browser told the site about the visitor; empty if nothing in particular."""
+    options = report.get("options") or {}
+    words = {"locale": "language and region {}", "timezone": "time zone {}", "gpc": "Global Privacy Control"}
+    told = [words[name].format(value) for name, value in options.items() if name in words]
+    return f"the browser told the site: {', '.join(told)}" if told else ""
 
 
 def area_name(area: str) -> str:

@@ -24,15 +24,17 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from floodmark.model.hosts import allowed_hosts
+from floodmark.model.hosts import allowed_hosts, parse_dns_server
+from floodmark.outbound.cname import system_server
 from floodmark.outbound.connector import Names, system_lookup
 from floodmark.outbound.guard import AddressRefused, Guard
 from floodmark.outbound.proxy import GuardedProxy
 from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import FLAGS, ordinary_agent, prepare_profile, visitor_flags
-from .messages import BrowserRules, Order, RenderOrder, ScanAnswer, Start
+from .messages import BrowserRules, Order, PrintOrder, RenderOrder, ScanAnswer, Start
 
+AnyOrder = Order | RenderOrder | PrintOrder
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0
 _LAUNCH_MS = 60_000.0
@@ -50,7 +52,7 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; only the worker ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop = asyncio.new_event_loop()
-    orders: asyncio.Queue[Order | RenderOrder] = asyncio.Queue()
+    orders: asyncio.Queue[AnyOrder] = asyncio.Queue()
     threading.Thread(target=_read_orders, args=(loop, orders, start), daemon=True).start()
     try:
         loop.run_until_complete(_serve(start, orders, out))
@@ -58,9 +60,9 @@ def main() -> None:
         _end(start.folder, 1)
 
 
-def _read_orders(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[Order | RenderOrder]", start: Start) -> None:
+def _read_orders(loop: asyncio.AbstractEventLoop, orders: "asyncio.Queue[AnyOrder]", start: Start) -> None:
     """Read orders in a thread, so that the end of the input is noticed whatever the browser does."""
-    while (order := _read(sys.stdin.buffer, Order | RenderOrder)) is not None:
+    while (order := _read(sys.stdin.buffer, AnyOrder)) is not None:
         loop.call_soon_threadsafe(orders.put_nowait, order)
     _end(start.folder, 0)
 
@@ -73,7 +75,7 @@ def _read(stream: BinaryIO, kind: Any) -> Any:
     return msgspec.msgpack.decode(body, type=kind) if len(body) == read_length(head) else None
 
 
-async def _serve(start: Start, orders: "asyncio.Queue[Order | RenderOrder]", out: BinaryIO) -> None:
+async def _serve(start: Start, orders: "asyncio.Queue[AnyOrder]", out: BinaryIO) -> None:
     from playwright.async_api import Error, async_playwright  # noqa: PLC0415 - takes a second; the input is watched by then
 
     async with AsyncExitStack() as stack:
@@ -109,6 +111,8 @@ async def _serve(start: Start, orders: "asyncio.Queue[Order | RenderOrder]", out
             if isinstance(order, RenderOrder):
                 renderer = renderer or _make_renderer(browser, user_agent)
                 answer = await _render(renderer, order, network)
+            elif isinstance(order, PrintOrder):
+                answer = await _print(browser, order)
             else:
                 answer = await _scan(browser, order, network, user_agent)
             _answer(out, answer)
@@ -123,6 +127,7 @@ class _GuardedNetwork:
         guard = Guard(allowed_hosts(rules.allow_hosts))
         self._names = Names(guard, rules.resolve, system_lookup)
         self._proxy = GuardedProxy(guard, self._names)
+        self.dns_server = parse_dns_server(rules.dns_server) if rules.dns_server else system_server()
 
     async def open(self, stack: AsyncExitStack) -> list[str]:
         """Start the proxy until the stack closes, and return the flags that make the browser use it."""
@@ -165,7 +170,7 @@ async def _scan(browser: Any, order: Order, network: _GuardedNetwork, user_agent
         return ScanAnswer(refused=why)
     network.notes()
     try:
-        found = await scan(browser, order, user_agent)
+        found = await scan(browser, order, user_agent, network.dns_server)
     except PageUnreachable as error:
         return ScanAnswer(unreachable=str(error))
     except Crashed as error:
@@ -192,6 +197,19 @@ async def _render(renderer: Any, order: RenderOrder, network: _GuardedNetwork) -
         return ScanAnswer(crashed=str(error))
     finally:
         network.notes()
+
+
+async def _print(browser: Any, order: PrintOrder) -> ScanAnswer:
+    from .printing import print_page  # noqa: PLC0415 - imports Playwright
+    from .scan import Crashed, PageUnreachable  # noqa: PLC0415
+
+    try:
+        await print_page(browser, order)
+    except PageUnreachable as error:
+        return ScanAnswer(unreachable=str(error))
+    except Crashed as error:
+        return ScanAnswer(crashed=str(error))
+    return ScanAnswer()
 
 
 def _answer(out: BinaryIO, answer: ScanAnswer) -> None:

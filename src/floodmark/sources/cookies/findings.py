@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from .tcf import TcString
+
 Phase = Literal["before", "accept", "reject"]
 PHASE_WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
 
@@ -72,6 +74,18 @@ class Contact(Struct, frozen=True, kw_only=True):
     types: dict[str, int]
 
 
+class Alias(Struct, frozen=True, kw_only=True):
+    """A host of the site that is an alias of a host of another party."""
+
+    host: str
+    chain: tuple[str, ...]
+    """The names that DNS leads to, in order."""
+    site: str
+    """The registrable domain of the other party."""
+    vendor: str | None = None
+    purpose: str = "unknown"
+
+
 class Visit(Struct, frozen=True, kw_only=True):
     """One visited page of a phase."""
 
@@ -114,6 +128,8 @@ class PhaseFound(Struct, frozen=True, kw_only=True):
     cookies: tuple[Cookie, ...] = ()
     storage: tuple[Stored, ...] = ()
     contacts: tuple[Contact, ...] = ()
+    tcf: TcString | None = None
+    """The choice that the consent manager has recorded in a TC string at the end of the phase."""
     picture: bytes | None = None
     left_out: tuple[str, ...] = ()
     """Results beyond the limits, in words."""
@@ -131,5 +147,8 @@ class Found(Struct, frozen=True, kw_only=True):
     """Whether sites could recognise a program, by `navigator.webdriver` or the user agent."""
     managers: tuple[str, ...] = ()
     """Known consent managers that the start page loaded, whether visible or not."""
+    options: dict[str, str] = {}
+    """What the browser told the site about the visitor: `locale`, `timezone`, `gpc`."""
+    aliases: tuple[Alias, ...] = ()
     phases: tuple[PhaseFound, ...]
     notes: tuple[str, ...] = ()

@@ -79,6 +79,10 @@ FORM = JobForm(
             metavar="N",
             min=0,
         ),
+        ParamOption("locale", "Language and region of the visitor (en-US).", metavar="TAG"),
+        ParamOption("browser_timezone", "Time zone of the visitor.", flags="--timezone", metavar="ZONE"),
+        ParamOption("gpc", "Send Global Privacy Control (Sec-GPC).", kind=bool),
+        ParamOption("policy", "Maximum lifetimes of cookies, as TOML; see the docs.", metavar="FILE", is_file=True),
         ParamOption("insecure", "Scan even if the certificate is invalid.", kind=bool),
     ),
 )

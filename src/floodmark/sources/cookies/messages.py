@@ -1,6 +1,7 @@
 """Messages between a worker and a browser's process.
 
-The worker sends `Start` first and then `Order`s and `RenderOrder`s; the response to each is a `ScanAnswer`.
+The worker sends `Start` first and then `Order`s, `RenderOrder`s and `PrintOrder`s; the response to each is a
+`ScanAnswer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ class BrowserRules(Struct, frozen=True, kw_only=True):
     """The operator's own, which makes scans recognisable; empty for the browser's default."""
     allow_hosts: str = ""
     resolve: Mapping[str, Sequence[str]] = {}
+    dns_server: str = ""
+    """The DNS server for aliases of hosts; empty for that of the system."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -67,6 +70,16 @@ class RenderOrder(Struct, frozen=True, kw_only=True, tag="render"):
     wait_seconds: float
     """How long to wait for the content afterwards."""
     most_characters: int
+
+
+class PrintOrder(Struct, frozen=True, kw_only=True, tag="print"):
+    """A page of ours to print as PDF."""
+
+    page: str
+    """The path of the HTML file."""
+    out: str
+    """The path of the PDF."""
+    seconds: float
 
 
 class RenderedPage(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ from msgspec.structs import replace
 from floodmark.errors import InvalidInput
 from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import default_stream
+from floodmark.triggers.zones import zone_of
+
+from .policy import LONGEST_POLICY, parse_policy
 
 _HOST = re.compile(
     r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
@@ -22,6 +25,7 @@ _MAX_CUSTOM_PAGES = 1000
 _FORM = "name it as example.com, or example.com:8443"
 
 Address = Annotated[str, Meta(min_length=1, max_length=_LONGEST_URL)]
+Locale = Annotated[str, Meta(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$")]
 Selector = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
@@ -54,6 +58,14 @@ class CookieParams(
     """The button that refuses consent."""
     insecure: bool = False
     """Scan despite an invalid certificate; the report notes it."""
+    locale: Locale | None = None
+    """The language and region of the visitor, such as `de-DE`."""
+    browser_timezone: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    """The time zone of the visitor, such as `Europe/Berlin`."""
+    gpc: bool = False
+    """Whether the browser sends Global Privacy Control."""
+    policy: Annotated[str, Meta(max_length=LONGEST_POLICY)] | None = None
+    """The text of a policy for lifetimes, see `policy`."""
 
 
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(CookieParams))
@@ -66,12 +78,17 @@ def parse_params(params: Mapping[str, Any]) -> CookieParams:
     # Null means that a parameter is not given.
     given = {name: value for name, value in params.items() if name in _KNOWN and value is not None}
     try:
-        return msgspec.convert(given, CookieParams, strict=False)
+        found = msgspec.convert(given, CookieParams, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(
             f"invalid parameters of a cookie scan: {str(error)[:300]}",
             hint="see the parameters: floodmark add cookies --help",
         ) from None
+    if found.browser_timezone is not None:
+        zone_of(found.browser_timezone)
+    if found.policy is not None:
+        parse_policy(found.policy)
+    return found
 
 
 def normalize_domain(text: str) -> str:

@@ -30,6 +30,7 @@ from .findings import COMPLETE, Area, Contact, Cookie, Phase, PhaseFound, Stored
 from .messages import Order
 from .parties import party_of, registrable_domain
 from .purposes import find_purpose
+from .tcf import TcString, decode_tc_string
 
 # More than any site needs; they keep a hostile page from filling the database.
 _MAX_COOKIES, _MAX_KEYS, _MAX_HOSTS, _MAX_FRAMES = 2000, 2000, 500, 50
@@ -38,6 +39,9 @@ _QUIET_SECONDS, _MAX_NOISE_SECONDS, _POLL_SECONDS = 0.5, 5.0, 0.05
 _PAUSE, _LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)
 _VIEW = {"width": 1280, "height": 800}
 _LONGEST_URL = 500
+_TC_COOKIES = ("euconsent-v2", "eupubconsent-v2")
+_GPC = """Object.defineProperty(Navigator.prototype, "globalPrivacyControl", {
+    get: () => true, configurable: true, enumerable: true });"""
 
 
 class PageContent(Struct, frozen=True):
@@ -83,17 +87,23 @@ class PhaseContext:
         self._by_header: dict[tuple[str, str], Origin] = {}
         self._by_script: dict[tuple[str, str], Origin] = {}
         self._first_seen: dict[tuple[Any, ...], str] = {}
+        self._tcf: TcString | None = None
         self._storage: dict[tuple[str, Area, str], tuple[int, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._context: BrowserContext | None = None
         self._page: Page | None = None
 
     async def __aenter__(self) -> "PhaseContext":
+        params = self._order.params
         self._context = await self._browser.new_context(
             accept_downloads=False,
-            ignore_https_errors=self._order.params.insecure,
+            ignore_https_errors=params.insecure,
             viewport=cast(Any, _VIEW),
-            locale="en-US",
+            locale=params.locale or "en-US",
+            timezone_id=params.browser_timezone,
+            # No permission is granted, and questions for one are refused without a dialog.
+            permissions=[],
+            extra_http_headers={"Sec-GPC": "1"} if params.gpc else None,
             user_agent=self._user_agent,
         )
         self._context.on("request", self._on_request)
@@ -101,6 +111,8 @@ class PhaseContext:
         self._context.on("requestfinished", self._on_request_end)
         self._context.on("requestfailed", self._on_request_end)
         await self._context.add_init_script(script=observer_script(self.token))
+        if params.gpc:
+            await self._context.add_init_script(script=_GPC)
         await self._open_page()
         return self
 
@@ -229,6 +241,7 @@ class PhaseContext:
             if frame is self.page.main_frame:
                 title, text, links = content["title"], content["text"], tuple(content["links"])
                 self.seen = PageContent(title, text, links, content["agent"], content["isDriven"])
+                self._tcf = decode_tc_string(content["tcString"]) or self._tcf
             self._record_storage(content)
             for write in content["writes"]:
                 domain = (write["domain"] or write["host"]).lstrip(".").lower()
@@ -278,7 +291,8 @@ class PhaseContext:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_READ_SECONDS)
         now = time.time()
-        cookies = [self._make_cookie(cookie, site, now) for cookie in await self._cookies()]
+        stored = await self._cookies()
+        cookies = [self._make_cookie(cookie, site, now) for cookie in stored]
         cookies.sort(key=lambda cookie: (cookie.party, cookie.domain.lstrip("."), cookie.name, cookie.path))
         storage = [
             Stored(origin=origin, area=area, key=key, size=size, party=party_of(_host(origin), site), detail=detail)
@@ -297,8 +311,13 @@ class PhaseContext:
             cookies=tuple(cookies[:_MAX_COOKIES]),
             storage=tuple(storage[:_MAX_KEYS]),
             contacts=tuple(self._contacts(site)),
+            tcf=self._tcf or _find_tc_string(stored),
             left_out=tuple(self.left_out),
         )
+
+    def own_hosts(self, site: str) -> set[str]:
+        """Return the hosts of the site itself that received requests."""
+        return {host for host in self._hosts if party_of(host, site) == "first"}
 
     def _contacts(self, site: str) -> Iterable[Contact]:
         for host, types in sorted(self._hosts.items()):
@@ -338,6 +357,12 @@ class PhaseContext:
             vendor=known.vendor,
             about=known.about,
         )
+
+
+def _find_tc_string(cookies: Iterable[dict[str, Any]]) -> TcString | None:
+    """Return the choice in a cookie, for consent managers that answer no questions."""
+    found = (decode_tc_string(cookie["value"]) for cookie in cookies if cookie["name"] in _TC_COOKIES)
+    return next((one for one in found if one is not None), None)
 
 
 def _parse_set_cookie(line: str, host: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import require_browser
 from .findings import Found
-from .messages import LARGEST, BrowserRules, Order, RenderedPage, RenderOrder, ScanAnswer, Start
+from .messages import LARGEST, BrowserRules, Order, PrintOrder, RenderedPage, RenderOrder, ScanAnswer, Start
 
 # Further browsers to try after a crash.
 _MORE_BROWSERS = 2
@@ -75,6 +75,11 @@ class Pool:
         """Render a page, in another browser if the first one crashes. Waits as long as all browsers are in use."""
         async with self._room:
             return await self._use_browser(lambda browser: browser.render(order), 1)
+
+    async def print(self, order: PrintOrder) -> None:
+        """Print a page, in another browser if the first one crashes."""
+        async with self._room:
+            await self._use_browser(lambda browser: browser.print(order), 1)
 
     async def _use_browser(self, work: "Callable[[_Browser], Awaitable[T]]", more: int) -> T:
         for left in range(more, -1, -1):
@@ -196,6 +201,13 @@ class _Browser:
             raise Permanent(f"cannot be rendered: {answer.refused or answer.unreachable}")
         assert answer.page is not None
         return answer.page
+
+    async def print(self, order: PrintOrder) -> None:
+        """Print one page. After `BrowserCrashed` this browser cannot be used again, after other errors it can."""
+        self.scans += 1
+        answer = await self._request(order, order.seconds + _RENDER_EXTRA_SECONDS)
+        if answer.unreachable is not None:
+            raise Permanent(answer.unreachable, hint="use another format, such as html, and print it yourself")
 
     async def _request(self, message: Struct, seconds: float) -> ScanAnswer:
         stdin, stdout = self._process.stdin, self._process.stdout

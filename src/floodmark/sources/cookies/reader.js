@@ -67,7 +67,21 @@ async (token) => {
       if (!link.hasAttribute("download") && link.href.length <= 2000) links.push(link.href);
     }
   }
-  const [indexeddb, cache, worker] = await Promise.all([soon(databases, []), soon(cached, []), soon(workers, [])]);
+  // What a consent manager of the TCF has recorded; it may not answer.
+  const recorded = () =>
+    new Promise((done) => {
+      if (window !== window.top || typeof window.__tcfapi !== "function") return done(null);
+      window.__tcfapi("addEventListener", 2, (data, isGood) => {
+        if (data?.listenerId !== undefined) window.__tcfapi("removeEventListener", 2, () => {}, data.listenerId);
+        done(isGood && typeof data?.tcString === "string" ? data.tcString.slice(0, 40000) : null);
+      });
+    });
+  const [indexeddb, cache, worker, tcString] = await Promise.all([
+    soon(databases, []),
+    soon(cached, []),
+    soon(workers, []),
+    soon(recorded, null),
+  ]);
   return {
     origin: location.origin,
     local: sizes("localStorage"),
@@ -75,6 +89,7 @@ async (token) => {
     indexeddb,
     cache,
     worker,
+    tcString,
     agent: navigator.userAgent,
     isDriven: navigator.webdriver === true,
     writes: (window[token]?.writes ?? []).slice(0, 1000),

@@ -10,8 +10,9 @@ import msgspec
 
 from floodmark.model.batch import Blob
 
-from .assessment import assess, format_count
+from .assessment import ScanFacts, assess, format_count
 from .findings import COMPLETE, PHASE_WORDS, Cookie, Found, PhaseFound
+from .policy import LifetimeRule, parse_policy
 from .report_html import render_page
 
 SCHEMA = "floodmark.cookies/2"
@@ -19,9 +20,11 @@ SCAN_COMPLETE = "scan complete"
 JSON, HTML = "report.json", "report.html"
 
 
-def make_report(found: Found, *, began: datetime, seconds: float) -> tuple[dict[str, Any], list[Blob]]:
+def make_report(
+    found: Found, *, began: datetime, seconds: float, policy: str | None = None
+) -> tuple[dict[str, Any], list[Blob]]:
     """Return the data of the report with its manifest, and the files of the manifest."""
-    report = _make_data(found, began, seconds)
+    report = _make_data(found, began, seconds, () if policy is None else parse_policy(policy))
     pictures = {f"{phase.phase}.png": phase.picture for phase in found.phases if phase.picture}
     files = {name: _make_blob("image/png", content) for name, content in pictures.items()}
     files[JSON] = _make_blob("application/json", msgspec.json.format(msgspec.json.encode(report), indent=2))
@@ -40,13 +43,15 @@ def _make_manifest(files: Mapping[str, Blob]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _make_data(found: Found, began: datetime, seconds: float) -> dict[str, Any]:
+def _make_data(found: Found, began: datetime, seconds: float, policy: Sequence[LifetimeRule]) -> dict[str, Any]:
     phases = [_make_phase(phase) for phase in found.phases]
+    aliases = [msgspec.to_builtins(alias) for alias in found.aliases]
+    facts = ScanFacts("gpc" in found.options, policy, aliases)
     return {
         "schema": SCHEMA,
         "domain": found.domain,
         "result": scan_result(found.phases),
-        "findings": msgspec.to_builtins(assess(phases)),
+        "findings": msgspec.to_builtins(assess(phases, facts)),
         "start": found.start,
         "final": found.final,
         "scanned_at": began.astimezone(UTC).isoformat(timespec="seconds"),
@@ -56,6 +61,9 @@ def _make_data(found: Found, began: datetime, seconds: float) -> dict[str, Any]:
         "is_recognisable": found.is_recognisable,
         "managers": list(found.managers),
         "third_party_cookies": "allowed",
+        "options": dict(found.options),
+        "policy": msgspec.to_builtins(policy),
+        "aliases": aliases,
         "summary": "; ".join(_summarize_phase(phase) for phase in found.phases),
         "notes": list(found.notes),
         "phases": phases,

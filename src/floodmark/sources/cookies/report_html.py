@@ -7,8 +7,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from .assessment import area_name, cookie_identity, format_count, format_lifetime
+from .assessment import area_name, cookie_identity, describe_options, format_count, format_lifetime
 from .findings import COMPLETE, PHASE_WORDS
+from .severity import severity_of
+from .tcf import describe_choice
 
 _HEADINGS = {phase: words.capitalize() for phase, words in PHASE_WORDS.items()}
 _PICTURES = {
@@ -16,8 +18,6 @@ _PICTURES = {
     "accept": "The page after consent was given.",
     "reject": "The page after consent was refused.",
 }
-# Findings that need a person's decision are shown less prominently than proven ones.
-_OPEN_QUESTIONS = ("unknown_before_consent", "no_banner", "reject_on_second_layer")
 _MAX_EVIDENCE = 12
 # Nothing may be loaded or run, whatever the scanned page contained.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -36,6 +36,7 @@ def render_page(
         _findings(report),
         f'<div class="tiles">{"".join(_tile(phase) for phase in report["phases"])}</div>',
         _notes(report),
+        _aliases(report.get("aliases", ())),
         *(_phase(phase, pictures, known) for phase in report["phases"]),
         _files(files_),
     ]
@@ -69,7 +70,8 @@ def _findings(report: Mapping[str, Any]) -> str:
 
 
 def _finding(finding: Mapping[str, Any]) -> str:
-    kind = "open" if finding["code"] in _OPEN_QUESTIONS else "proven"
+    # Findings that need a person's decision are shown less prominently than proven ones.
+    kind = "proven" if severity_of(finding["code"]) == "high" else "open"
     rows = [f"<li>{_text(sentence)}</li>" for sentence in finding["evidence"]]
     shown, more = rows[:_MAX_EVIDENCE], rows[_MAX_EVIDENCE:]
     rest = f"<details><summary>{len(more)} more</summary><ul>{''.join(more)}</ul></details>" if more else ""
@@ -100,9 +102,28 @@ def _notes(report: Mapping[str, Any]) -> str:
             f"a browser that blocks third-party cookies would reject {blocked} of those before consent "
             "(marked in the table)"
         )
+    if told := describe_options(report):
+        notes.insert(0, told)
     if report["final"] != report["start"]:
         notes.append(f"{report['start']} redirects to {report['final']}")
     return f'<ul class="plain">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>' if notes else ""
+
+
+def _aliases(aliases: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            f"<code>{_text(alias['host'])}</code>",
+            f"<code>{_text(' -> '.join(alias['chain']))}</code>",
+            _text(alias["site"]),
+            _tag(alias["purpose"]) + _small(alias["vendor"] or ""),
+        )
+        for alias in aliases
+    ]
+    if not rows:
+        return ""
+    return _section(
+        "Hosts of the site that lead to another party", ("Host", "Alias of", "Site", "Purpose"), rows, empty=""
+    )
 
 
 def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[tuple[str, ...]]) -> str:
@@ -112,6 +133,8 @@ def _phase(phase: Mapping[str, Any], pictures: Mapping[str, bytes], before: set[
         parts.append(f"<p>{_text(phase['note'])}</p>")
     if phase["banner"] is not None:
         parts.append(f'<p class="soft">{_banner(phase["banner"])}</p>')
+    if phase.get("tcf") is not None:
+        parts.append(f'<p class="soft">{_text(describe_choice(phase["tcf"]))}</p>')
     if phase["picture"] in pictures:
         parts.append(_picture(pictures[phase["picture"]], _PICTURES[name]))
     if phase["visits"]:

@@ -6,6 +6,8 @@ Each phase has its own browser context, so that they share nothing. Runs in the 
 import asyncio
 import re
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 from urllib.parse import urldefrag, urlsplit
 
@@ -13,8 +15,11 @@ import msgspec
 from msgspec.structs import replace
 from playwright.async_api import Browser, Error
 
+from floodmark.model.hosts import DnsServer
+
+from .aliases import resolve_hosts
 from .banners import KINDS, BannerView, Kind, answer_banner, find_banner, find_by_selector
-from .findings import COMPLETE, Banner, Found, PhaseFound, Visit
+from .findings import COMPLETE, Alias, Banner, Found, PhaseFound, Visit
 from .messages import Order
 from .params import custom_urls
 from .parties import registrable_domain
@@ -40,10 +45,12 @@ class PageUnreachable(Exception):
     """The start page cannot be loaded or scanned."""
 
 
-async def scan(browser: Browser, order: Order, user_agent: str | None = None) -> Found:
+async def scan(
+    browser: Browser, order: Order, user_agent: str | None = None, dns_server: DnsServer | None = None
+) -> Found:
     """Run all phases. Raises `PageUnreachable` without a start page, `Crashed` if the browser has ended."""
     try:
-        return _make_storable(await _Scan(browser, order, user_agent).run())
+        return _make_storable(await _Scan(browser, order, user_agent, dns_server).run())
     except Error as error:
         if is_gone(browser, error):
             raise Crashed(first_line(error)) from error
@@ -54,8 +61,9 @@ async def scan(browser: Browser, order: Order, user_agent: str | None = None) ->
 class _Scan:
     """The state of one scan."""
 
-    def __init__(self, browser: Browser, order: Order, user_agent: str | None) -> None:
-        self._browser, self._order, self._user_agent = browser, order, user_agent
+    def __init__(self, browser: Browser, order: Order, user_agent: str | None, dns_server: DnsServer | None) -> None:
+        self._browser, self._order, self._user_agent, self._dns_server = browser, order, user_agent, dns_server
+        self._hosts: set[str] = set()
         self._until = time.monotonic() + order.scan_seconds
         self._start, self._final, self._site = order.starts[0], order.starts[0], ""
         self._pages: list[tuple[str, int]] = []
@@ -75,6 +83,7 @@ class _Scan:
             self._notes.append(
                 "sites could recognise the scan as a program, and some consent managers hide from programs"
             )
+        aliases = await self._find_aliases()
         return Found(
             domain=self._order.domain,
             start=self._start,
@@ -83,12 +92,35 @@ class _Scan:
             user_agent=self._agent,
             is_recognisable=is_recognisable,
             managers=self._managers,
+            options=self._options(),
+            aliases=tuple(aliases),
             phases=tuple(phases),
             notes=tuple(self._notes),
         )
 
-    def _open_context(self) -> PhaseContext:
-        return PhaseContext(self._browser, self._order, self._user_agent)
+    def _options(self) -> dict[str, str]:
+        params = self._order.params
+        told = {"locale": params.locale, "timezone": params.browser_timezone, "gpc": "sent" if params.gpc else None}
+        return {name: value for name, value in told.items() if value is not None}
+
+    async def _find_aliases(self) -> list[Alias]:
+        """Return the hosts of the site that another party runs. That of the page itself is left out: it is hosted."""
+        own = {urlsplit(url).hostname for url in (self._start, self._final)}
+        hosts = {host for host in self._hosts if host not in own}
+        if not hosts:
+            return []
+        if self._dns_server is None:
+            self._notes.append("aliases of hosts were not looked up: this machine names no DNS server")
+            return []
+        found, notes = await resolve_hosts(hosts, self._site, self._dns_server)
+        self._notes += notes
+        return found
+
+    @asynccontextmanager
+    async def _open_context(self) -> AsyncIterator[PhaseContext]:
+        async with PhaseContext(self._browser, self._order, self._user_agent) as context:
+            yield context
+            self._hosts |= context.own_hosts(self._site)
 
     async def _run_first_phase(self) -> tuple[PhaseFound, dict[Kind, BannerView] | None]:
         """Run the phase before consent, which also finds the pages and the banner (None without a start page)."""

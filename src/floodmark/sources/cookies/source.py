@@ -69,8 +69,10 @@ class CookiesSource:
             return
         assert self._clock is not None, "a source without services can only check jobs"
         began = self._clock.now()
-        found = await self._scan(self.order(await self._with_profile(target, context)))
-        report, blobs = make_report(found, began=began, seconds=(self._clock.now() - began).total_seconds())
+        order = self.order(await self._with_profile(target, context))
+        found = await self._scan(order)
+        seconds = (self._clock.now() - began).total_seconds()
+        report, blobs = make_report(found, began=began, seconds=seconds, policy=order.params.policy)
         context.result.update(_summarize(found, report))
         item = Item(key=context.execution_id, data=report, occurred_at=began)
         yield Batch([item], {"execution": context.execution_id, "at": began.isoformat()}, blobs=blobs)
@@ -118,6 +120,7 @@ def browser_rules(settings: Settings) -> BrowserRules:
         user_agent=settings.cookies_user_agent or "",
         allow_hosts=settings.http_allow_hosts or "",
         resolve=resolved_hosts(settings.http_resolve),
+        dns_server=settings.cookies_dns_server or "",
     )
 
 

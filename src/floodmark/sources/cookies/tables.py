@@ -1,9 +1,21 @@
 """Tables of the cookie scans."""
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    text,
+)
 
 from floodmark.store.schema import metadata
-from floodmark.store.types import Json, UtcTime, new_id, now_text
+from floodmark.store.types import Json, Serial, UtcTime, new_id, now_text
 
 # Named parameter sets of cookie scans. A job uses one by `profile_id`; its own parameters take precedence.
 scan_profiles = Table(
@@ -28,4 +40,27 @@ blobs = Table(
     # Updated when a later report has the same content.
     Column("kept_at", UtcTime, nullable=False, server_default=now_text()),
     Index("ix_blobs_kept_at", "kept_at"),
+)
+
+# Reports over all domains that were made.
+portfolio_reports = Table(
+    "portfolio_reports",
+    metadata,
+    Column("report_id", Serial, Identity(), primary_key=True),
+    Column("made_at", UtcTime, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("domains", Integer, nullable=False),
+    Column("findings", Integer, nullable=False),
+    Column("sha256", String(64)),
+)
+
+# The scans in these reports, with which the next one is compared.
+portfolio_scans = Table(
+    "portfolio_scans",
+    metadata,
+    Column("report_id", BigInteger, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("scan", Text, nullable=False),
+    PrimaryKeyConstraint("report_id", "stream"),
 )
