@@ -29,7 +29,7 @@ NAVIGATION = (
             Link("Jobs", "/jobs", "jobs", "j"),
             Link("Collected", "/collected", "collected", "c"),
             Link("Media", "/media", "media", "p"),
-            Link("Cookie portfolio", "/portfolio", "portfolio", "k"),
+            Link("Cookie portfolio", "/portfolio", "portfolio", "x"),
             Link("Executions", "/executions", "executions", "e"),
             Link("Dead letters", "/dead-letters", "dead-letters", "d"),
         ),

@@ -6,7 +6,7 @@ from alembic import op
 from floodmark.store.types import UtcTime, now_text
 
 revision = "0026"
-down_revision = "0022"
+down_revision = "0025"
 branch_labels = None
 depends_on = None
 
