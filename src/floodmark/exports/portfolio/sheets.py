@@ -167,7 +167,15 @@ class PortfolioBook:
             ("Compared with", self._request.earlier or "nothing: this is the first report"),
             *total_rows(totals),
             *((SEVERITY_WORDS[name], SEVERITY_MEANING[name]) for name in SEVERITIES),
-            ("Limits", "A scan sees the pages that it visits, from its own location. No finding proves no compliance."),
+            ("Limits", "A scan sees the pages that it visits, from its own location. It cannot prove compliance."),
+            *(
+                (
+                    f"Rows left out of {name}",
+                    f"{sheet.left_out:,}: a sheet has at most {MOST_ROWS:,} rows, CSV has no limit",
+                )
+                for name, sheet in self._rows.items()
+                if sheet.left_out
+            ),
         ]
         for place, (name, text) in enumerate(rows):
             self._about.write_string(place, 0, name, self._bold)
@@ -179,7 +187,7 @@ class PortfolioBook:
     def _put(self, name: str, values: Sequence[Any]) -> None:
         sheet = self._rows[name]
         if sheet.used >= MOST_ROWS:
-            # A sheet has no more rows; CSV has no limit.
+            sheet.left_out += 1
             return
         for column, value in enumerate(values):
             if isinstance(value, datetime):
@@ -197,7 +205,7 @@ class _Sheet:
     """A sheet with a header line, a filter, and the place of its next row."""
 
     def __init__(self, book: Any, name: str, columns: Sequence[tuple[str, int]], style: Any) -> None:
-        self.sheet, self._columns, self.used = book.add_worksheet(name), columns, 1
+        self.sheet, self._columns, self.used, self.left_out = book.add_worksheet(name), columns, 1, 0
         self.sheet.freeze_panes(1, 1)
         self.sheet.set_landscape()
         self.sheet.fit_to_pages(1, 0)
