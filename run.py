@@ -160,13 +160,14 @@ def bring_programs(*, browser: bool, watchers: bool, hosts: bool = False) -> Non
     if hosts and sys.platform == "linux" and shutil.which("ip") is None:
         say("The tests with failing networks need `ip`, which is not installed.")
         packages.append("iproute2")
-    if packages and shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
+    if packages and can_install():
         end = install_packages(packages)
         if "chromium" in packages:
             chromium = find_browser()
         if (browser and chromium is None) or (watchers and missing_watchers()):
             say(f"That did not help: {end}")
     if browser:
+        bring_shell()
         tell_browser(chromium)
     if watchers:
         tell_watchers()
@@ -182,6 +183,20 @@ def bring_browser() -> str | None:
         if found is None:
             say(f"That did not help: {end}")
     return found
+
+
+def bring_shell() -> None:
+    """Install Chromium's headless shell if possible: it takes less than half of the CPU time in the dashboard's tests.
+
+    Without it they use Chromium itself.
+    """
+    if shutil.which("chromium-headless-shell") is None and can_install():
+        install_packages(["chromium-headless-shell"])
+
+
+def can_install() -> bool:
+    """Return whether Debian's packages can be installed here."""
+    return bool(shutil.which("apt-get")) and hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def install_packages(packages: list[str]) -> str:
