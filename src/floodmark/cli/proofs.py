@@ -67,12 +67,12 @@ def export(
     async def work(operations: AsyncOperations) -> ProofHead | None:
         name, _ = await operations.stream(stream)
         if out == _STDOUT:
-            return await _write(operations, name, sys.stdout.buffer)
+            return await write_proof(operations, name, sys.stdout.buffer)
         path = Path(out)
         # Renamed at the end: a file is complete, or not there.
         part = path.with_name(f"{path.name}.part")
         with part.open("wb") as file:
-            head = await _write(operations, name, file)
+            head = await write_proof(operations, name, file)
         part.replace(path)
         return head
 
@@ -86,7 +86,8 @@ def export(
     return cli.note(f"Export the items: {items}\nVerify both: floodmark verify --proof {plain(out)} --file items.jsonl")
 
 
-async def _write(operations: AsyncOperations, stream: str, file: IO[bytes]) -> ProofHead | None:
+async def write_proof(operations: AsyncOperations, stream: str, file: IO[bytes]) -> ProofHead | None:
+    """Write the chain of a stream, and return its end."""
     encode, last = msgspec.json.encode, None
     made_at = datetime.now(UTC)
     file.write(encode({"format": FORMAT, "stream": stream, "made_at": made_at}) + b"\n")
@@ -123,7 +124,7 @@ def verify(
     """
     cli = CliContext.of(context)
     if proof_file is not None:
-        verdicts = [_verify_files(proof_file, items_file, head)]
+        verdicts = [verify_files(proof_file, items_file, head)]
     else:
         if stream is None and (items_file is not None or head is not None):
             raise InvalidInput("--file and --head need one chain", hint="name it with --stream or --proof")
@@ -207,7 +208,8 @@ def _proven(row: ExportRow) -> ProvenItem:
 # -- From files, without a database
 
 
-def _verify_files(proof_file: Path, items_file: Path | None, head: str | None) -> Verdict:
+def verify_files(proof_file: Path, items_file: Path | None, head: str | None) -> Verdict:
+    """Verify an exported chain, and exported items against it."""
     lines = _lines(proof_file)
     first = next(lines, (0, b"{}"))[1]
     header = _decode(first)
