@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     )
     from .extensions.services import Services
     from .model.batch import Batch, Item, Watermark
+    from .model.completeness import Coverage, Gap, Trouble
     from .model.job import CatchUp, Job, Overlap, Priority
     from .model.streams import StoredItem
     from .operations.event_consumer import EventConsumer
@@ -92,6 +93,7 @@ else:
         "app": ("Floodmark",),
         "extensions.services": ("Services",),
         "model.batch": ("Batch", "Item", "Watermark"),
+        "model.completeness": ("Coverage", "Gap", "Trouble"),
         "errors": (
             "AccountLost",
             "EventsDeleted",
@@ -132,6 +134,7 @@ __all__ = [
     "Batch",
     "CatchUp",
     "Context",
+    "Coverage",
     "Event",
     "EventConsumer",
     "EventSink",
@@ -139,6 +142,7 @@ __all__ = [
     "ExportColumn",
     "Floodmark",
     "FloodmarkError",
+    "Gap",
     "Gone",
     "InvalidInput",
     "Item",
@@ -156,6 +160,7 @@ __all__ = [
     "Target",
     "TargetDenied",
     "Transient",
+    "Trouble",
     "Watermark",
     "__version__",
 ]

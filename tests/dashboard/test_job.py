@@ -10,7 +10,7 @@ from dashboard.conftest import Window
 from dashboard.given import given_execution
 from dashboard.site import Site, post_form
 from floodmark.model.execution import State
-from floodmark.store.tables import watermarks
+from floodmark.store.tables import completeness, watermarks
 
 pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
@@ -27,6 +27,17 @@ async def test_a_job_shows_its_runs_its_watermark_and_its_changes(any_site: Site
     dead = await given_execution(any_site, job_id, "dead", error_message="ValueError: boom", error_details=details)
     done = await given_execution(any_site, job_id, items_new=3, items_changed=2)
     await given_watermark(any_site, "python:feeds:news")
+    gap = {
+        "kind": "unseen",
+        "first": 7,
+        "last": 9,
+        "count": 3,
+        "since": "2026-05-01T12:00:00Z",
+        "reason": "not returned",
+    }
+    async with any_site.resources.database.writing() as connection:
+        values = {"stream": "python:feeds:news", "source": "python", "value": {"gaps": [gap]}, "gaps": 1}
+        await connection.execute(completeness.insert().values(**values))
     async with any_site.resources.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE jobs SET last_run = created_at")
     await any_site.operations.change_job("news", {"priority": 1})
@@ -39,6 +50,9 @@ async def test_a_job_shows_its_runs_its_watermark_and_its_changes(any_site: Site
     assert "ValueError: boom" in shown
     assert "3 new, 2 changed" in shown
     assert "4812" in shown
+    assert "1 gap: 1 unseen" in shown
+    assert "7 to 9" in shown
+    assert "Fill gaps" in shown
     assert "job.changed" in shown
     assert "<del>2</del> <ins>1</ins>" in shown
     assert "Last 2 runs" in shown

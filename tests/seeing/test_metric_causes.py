@@ -18,6 +18,7 @@ from floodmark.errors import Fenced
 from floodmark.inbound.intake import Arrival, build_intake
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
+from floodmark.model.completeness import Coverage
 from floodmark.model.outcome import Dead
 from floodmark.observability.metrics.catalogue import CATALOGUE
 from floodmark.operations.jobs import JobFilter
@@ -266,6 +267,7 @@ MEASURED = (
     "floodmark_outbox_lag_seconds",
     "floodmark_budget_requests_allowed",
     "floodmark_budget_price",
+    "floodmark_gaps",
 )
 # Of runs that have not finished: test_unfinished_channels.py.
 UNFINISHED = ("parser_hwm_age_seconds", "floodmark_channel_info")
@@ -352,7 +354,10 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
     async with opened() as resources:
         role, before = SchedulerRole(resources), values(resources)
         await settle(resources, await given_lease(resources), Dead(error="no such thing"))
-        await SqlSink(resources.keeping, resources.events).keep(await given_lease(resources), Batch([Item("1", "new")]))
+        await SqlSink(resources.keeping, resources.events).keep(
+            await given_lease(resources),
+            Batch([Item("1", "new")], coverage=Coverage(ranges=[(1, 9)], unseen=[(4, 5)])),
+        )
         await Limits(resources.database, resources.clock).set("telegram:a", timedelta(hours=1), "told to wait")
         async with resources.database.writing() as connection:
             lost = {"name": "a", "api_id": 1, "secrets": "", "state": "parked"}
@@ -374,6 +379,7 @@ async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Ope
         assert found("crawler_scheduler_queue_depth", {"priority": "normal"}) == 3
         assert found("floodmark_budget_requests_allowed", {"budget": "news"}) == 30
         assert found("floodmark_budget_price", {"budget": "news"}) == 12.5
+        assert found("floodmark_gaps", {"source": "test"}) == 1
         lag = found("floodmark_outbox_lag_seconds")
         await role.measure()
         assert 0 < (lag or 0) < (found("floodmark_outbox_lag_seconds") or 0), "it grows while nothing is sent"

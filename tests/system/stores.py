@@ -36,7 +36,7 @@ class Crew:
         self._database = database
         if isinstance(database, PostgresDatabase):
             self.leasing: Any = PostgresLeasing(database, patience=PATIENCE)
-            self.keeping: Any = PostgresKeeping(database)
+            self.keeping: Any = PostgresKeeping(database, clock=clock)
             self.upkeep: Any = PostgresUpkeep(database, patience=PATIENCE)
         else:
             self.leasing = SqliteLeasing(database, patience=PATIENCE, clock=clock)

@@ -15,6 +15,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "Streams", "description": "Collected data: watermarks, items, events."},
     {"name": "Search", "description": "Full-text search of collected items, and its index."},
     {"name": "Media", "description": "Files of posts: wanted, stored, failed."},
+    {"name": "Completeness", "description": "What was read completely, gaps, and hash chains of streams."},
     {"name": "Export", "description": "Collected data in bulk: streams, items, and changes by position."},
     {"name": "Consumers", "description": "Stored positions of readers and exports."},
     {"name": "Sinks", "description": "Where events are delivered: positions, pauses, replays, refused events."},

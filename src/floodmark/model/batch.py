@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from .completeness import Coverage
+
 Watermark = dict[str, Any]
 """How far a target is collected. Only its source reads it; it must survive a round trip through JSON."""
 
@@ -94,7 +96,7 @@ class Batch(Struct, frozen=True, gc=False):
     `tenant_id` and `user_id` are the owner, if the job has none. `pages`, `matches`, `blobs` and `files` are stored in
     the same transaction. `is_backfill`: the items are from the past, so their age does not count for freshness.
     `has_times_of_change`: `occurred_at` is when an item was changed last, so that changes teach an adaptive job as new
-    items do. The worker sets `poll`.
+    items do. `coverage` says which part of the target is complete with this batch. The worker sets `poll`.
     """
 
     items: Sequence[Item]
@@ -109,6 +111,7 @@ class Batch(Struct, frozen=True, gc=False):
     is_backfill: bool = False
     has_times_of_change: bool = False
     is_aside: bool = False
+    coverage: Coverage | None = None
     poll: Poll | None = None
 
 

@@ -467,6 +467,12 @@ class StateMeasured(InternalEvent, frozen=True, gc=False):
     outbox_lag: float
 
 
+class GapsMeasured(InternalEvent, frozen=True, gc=False):
+    """The leader counted the gaps of targets, by source."""
+
+    gaps: Mapping[str, int] = {}
+
+
 class UnfinishedChannel(InternalEvent, frozen=True, gc=False):
     """A channel with an unfinished run, and the time when its high-water mark last moved."""
 

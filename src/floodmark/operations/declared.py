@@ -3,6 +3,7 @@
 from .accounts import AccountOperations
 from .budgets import BudgetOperations
 from .bulk import BulkOperations
+from .completeness import CompletenessOperations
 from .consumers import ConsumerOperations
 from .declaration import AsyncCaller
 from .engagement import EngagementOperations
@@ -39,6 +40,7 @@ class Operations(
     StreamOperations,
     EngagementOperations,
     MediaOperations,
+    CompletenessOperations,
     SearchOperations,
     ExportOperations,
     ConsumerOperations,

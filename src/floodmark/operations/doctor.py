@@ -28,6 +28,7 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import chunks, present_moment
 from floodmark.store.fleet import FleetRepository
+from floodmark.store.ledgers import Ledgers
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
 from floodmark.watches.checkup import check_watches
@@ -48,6 +49,7 @@ _OLDEST_REDIS = (7, 0)
 _REDIS_IDS = 10_000
 _KEYS_AT_ONCE = 5000
 _SHOWN = 5
+_MOST_GAPS = 100
 _MOST_COUNTED = 10_000
 _GIGABYTE = 1_000_000_000
 # Space for some days of a busy installation, to have time to act.
@@ -112,6 +114,7 @@ class Doctor:
             await self._check_paused(),
             await self._check_schedules(),
             *await self._check_sinks(),
+            *await self._check_completeness(),
         ]
         found += await self._check_sources()
         if self._find_channels is not None:
@@ -280,6 +283,21 @@ class Doctor:
             hint = f"see why: floodmark sinks dead-letters {letters.name}"
             return [Finding(code="sinks", ok=True, text=f"{text}, but some were refused", hint=hint)]
         return [Finding(code="sinks", ok=True, text=text)]
+
+    async def _check_completeness(self) -> list[Finding]:
+        """Say what is known about the completeness of targets; gaps are no fault of the installation."""
+        ledgers = Ledgers(self._database, self._clock)
+        known = await ledgers.page(limit=1)
+        if not known:
+            return []
+        rows = await ledgers.page(with_gaps=True, limit=_MOST_GAPS)
+        if not rows:
+            return [Finding(code="completeness", ok=True, text="no target has gaps")]
+        count = f"{len(rows)}{'+' if len(rows) == _MOST_GAPS else ''}"
+        named = _list([f"{row.job or row.stream}: {row.summary}" for row in rows])
+        text = f"{count} {'target has' if len(rows) == 1 else 'targets have'} gaps: {named}"
+        hint = f"see why: floodmark gaps; fill them: floodmark gaps {rows[0].job or 'JOB'} --fill"
+        return [Finding(code="completeness", ok=True, text=text, hint=hint)]
 
     async def _live_workers(self) -> list[WorkerInfo]:
         return [worker for worker in await FleetRepository(self._database, self._clock).workers() if worker.alive]

@@ -59,6 +59,8 @@ WATCH_POINTS = ("watch.evaluated", "watch.stored", "watch.made", "watch.claimed"
 ARCHIVE_POINTS = ("archive.written", "archive.synced")
 # A part of a file is written; the file is in its place, but not recorded.
 MEDIA_POINTS = ("media.part", "media.placed")
+# In the chain of proofs: links are made, written in their transaction, and committed.
+PROOF_POINTS = ("proof.made", "proof.written", "proof.committed")
 OTHER_POINTS = (
     OPERATION_POINT,
     NOTIFY_POINT,
@@ -70,6 +72,7 @@ OTHER_POINTS = (
     *WATCH_POINTS,
     *ARCHIVE_POINTS,
     *MEDIA_POINTS,
+    *PROOF_POINTS,
 )
 _ARMED = re.compile(r"(?P<point>[a-z.]+):(?P<action>kill|stop|raise)(?:@(?P<hit>[1-9]\d*))?")
 

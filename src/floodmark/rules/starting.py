@@ -8,6 +8,8 @@ from floodmark.model.execution import Hold, State
 
 # The trigger of an execution that a person forced. It runs even if its job is paused.
 FORCED = "manual"
+# The trigger of an execution that fills the gaps of its target, and then collects as always.
+FILL = "fill"
 JOB_DELETED = "the job was deleted"
 # Why an execution waits that only the preferred worker may start now.
 OFFERED = "offered to worker {worker}, which is preferred for it"

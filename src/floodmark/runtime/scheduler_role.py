@@ -18,6 +18,7 @@ from floodmark.model.sinks import SinkRow
 from floodmark.observability.events import (
     DepthMeasured,
     EventsRelayed,
+    GapsMeasured,
     SchedulerStarted,
     SinkMeasured,
     SinksMeasured,
@@ -25,7 +26,7 @@ from floodmark.observability.events import (
 from floodmark.operations.overview import OverviewReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
-from floodmark.scheduler.counting import DayCounter, FreshnessMeasurer, MinuteCounter
+from floodmark.scheduler.counting import DayCounter, FreshnessMeasurer, MinuteCounter, ProofMaker
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.scheduler.pruner import Pruner
@@ -93,7 +94,7 @@ class SchedulerRole:
         self._measure_at = 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
         self._overview = OverviewReader(resources.database, resources.clock, resources.repositories)
-        self._sinks = resources.repositories.sinks
+        self._sinks, self._ledgers = resources.repositories.sinks, resources.repositories.ledgers
         self._shadow = Shadow(ShadowFires(resources.database, resources.clock))
         self.services = self._declare(resources)
 
@@ -217,6 +218,7 @@ class SchedulerRole:
             self._events.emit(await self._measuring.measure())
             self._events.emit(await self._measuring.unfinished_channels())
             self._events.emit(await self._measuring.read_budgets())
+            self._events.emit(GapsMeasured(await self._ledgers.count_gaps()))
             self._events.emit(_measure_sinks(await self._sinks.rows()))
             await self._overview.measure()
 
@@ -294,7 +296,16 @@ def _counting_services(resources: Resources) -> list[Service]:
         Service("minutes", minutes.step, _COUNT, leader_only=True),
         Service("days", days.step, _COUNT, leader_only=True),
         Service("freshness", freshness.step, _BUDGETS, leader_only=True),
+        *_proof_services(resources),
     ]
+
+
+def _proof_services(resources: Resources) -> list[Service]:
+    """Extend the hash chains of streams."""
+    if not resources.settings.proofs_enabled:
+        return []
+    proofs = ProofMaker(resources.repositories.proofs)
+    return [Service("proofs", proofs.step, _COUNT, leader_only=True)]
 
 
 def _search_services(resources: Resources) -> list[Service]:

@@ -40,7 +40,7 @@ class WorkerRole:
         self._has_affinity = name == WORKER and bool(settings.execution_affinity)
         self.worker = Worker(
             resources.queue,
-            Executor(sources, sink, retries, self._leaving, polls),
+            Executor(sources, sink, retries, self._leaving, polls, find_gaps=resources.repositories.ledgers.gaps),
             resources.events,
             name=resources.name,
             slots=settings.scheduler_worker_pool_size,

@@ -8,10 +8,13 @@ from floodmark.observability.events import DepthMeasured, Events
 from floodmark.store.days import StreamDays
 from floodmark.store.freshness import FreshnessReader
 from floodmark.store.minutes import Minutes
+from floodmark.store.proofs import Proofs
 
 # Pause for this many times the duration of a step, so that counting uses at most a twentieth of one core.
 _REST = 20
 _MORE = timedelta(seconds=1)
+# A chain must keep up with the events: it may use a fifth of one core.
+_PROOF_REST = 4
 _PRUNE_SECONDS = 3600.0
 
 
@@ -21,15 +24,15 @@ class _Rest:
     def __init__(self) -> None:
         self._until = 0.0
 
-    async def work(self, work: Callable[[], Awaitable[bool]]) -> timedelta | None:
+    async def work(self, work: Callable[[], Awaitable[bool]], *, rest: int = _REST) -> timedelta | None:
         """Work, unless it is too early; return a short pause if there is more to do."""
         began = time.monotonic()
         if began < self._until:
             return _MORE
         is_more = await work()
         now = time.monotonic()
-        self._until = now + _REST * (now - began)
-        return _MORE if is_more else None
+        self._until = now + rest * (now - began)
+        return min(_MORE, timedelta(seconds=self._until - now)) if is_more else None
 
 
 class MinuteCounter:
@@ -65,6 +68,17 @@ class DayCounter:
     async def step(self) -> timedelta | None:
         """Count the next events."""
         return await self._rest.work(self._days.count)
+
+
+class ProofMaker:
+    """Extends the hash chains of streams."""
+
+    def __init__(self, proofs: Proofs) -> None:
+        self._proofs, self._rest = proofs, _Rest()
+
+    async def step(self) -> timedelta | None:
+        """Chain the next events."""
+        return await self._rest.work(self._proofs.follow, rest=_PROOF_REST)
 
 
 class FreshnessMeasurer:

@@ -308,6 +308,9 @@ class Settings(BaseModel):
     search_enabled: Flag = Field(
         default=True, description="Keep a full-text index of all items, so that they can be searched."
     )
+    proofs_enabled: Flag = Field(
+        default=True, description="Extend a hash chain over the items of each stream, to prove what was stored when."
+    )
     reports_keep_days: Count = Field(
         default=365, description="Days to keep screenshots and documents of reports. Their data is kept forever."
     )

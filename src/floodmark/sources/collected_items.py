@@ -48,6 +48,12 @@ class CollectedItems:
         async with self._database.reading() as connection:
             return {row.key: row.data for row in await connection.execute(query)}
 
+    async def existing(self, stream: str, keys: Sequence[str]) -> set[str]:
+        """Return those of the keys that are stored, also as tombstones."""
+        query = select(items.c.key).where(items.c.stream == stream, items.c.key.in_(keys))
+        async with self._database.reading() as connection:
+            return set((await connection.execute(query)).scalars())
+
     async def count_jobs(self, source: str) -> int:
         """Return the number of jobs of a source."""
         query = select(func.count()).select_from(jobs).where(jobs.c.source == source)

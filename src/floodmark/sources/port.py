@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from floodmark.coordination.service import Service
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.completeness import Gap, GapKind
 from floodmark.model.execution import Lease
 from floodmark.model.notes import add_note
 from floodmark.model.spec import JobSpec
@@ -37,6 +38,8 @@ class Context(Struct, frozen=True, kw_only=True, gc=False):
     """Set when the worker stops: end after the next complete batch; yielded batches are stored."""
     tenant_id: str | None = None
     user_id: str | None = None
+    gaps: Sequence[Gap] = ()
+    """In a run that fills gaps: the gaps of the target, to be read beside what is new. See `FillsGaps`."""
     result: dict[str, Any] = field(default_factory=dict)
     """The result of the execution: stored at its end, and after each slice of an interrupted execution."""
 
@@ -111,6 +114,17 @@ class PrefersWorkers(Protocol):
         `Services.partition` says which worker is preferred for a key such as an account.
         """
         ...
+
+
+@runtime_checkable
+class FillsGaps(Protocol):
+    """A source that can read gaps of the completeness ledger, if `Context.gaps` has any; then it collects as always.
+
+    It yields each part with the coverage that closes the gap, and without a watermark.
+    """
+
+    fills: frozenset[GapKind]
+    """The kinds of gaps that it can read."""
 
 
 @runtime_checkable

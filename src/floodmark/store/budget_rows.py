@@ -131,5 +131,5 @@ def lesson_of(row: Sequence[Any], batch: Batch, new: Sequence[str], changed: int
 
 def is_only_poll(batch: Batch) -> bool:
     """Return whether a batch holds nothing but the news that a poll found nothing."""
-    more = (batch.items, batch.pages, batch.blobs, batch.matches, batch.files)
+    more = (batch.items, batch.pages, batch.blobs, batch.matches, batch.files, batch.coverage)
     return batch.poll is not None and batch.watermark is None and not any(more)

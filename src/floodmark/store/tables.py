@@ -316,6 +316,36 @@ item_revisions = Table(
     sqlite_with_rowid=False,
 )
 
+# The completeness ledger of each stream that is collected: see `rules.completeness`. Written with the batches, under
+# the fence of the watermark. `gaps` is their number, for metrics.
+completeness = Table(
+    "completeness",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("value", Json, nullable=False),
+    Column("gaps", Integer, nullable=False, server_default="0"),
+    Column("updated_at", UtcTime, nullable=False, server_default=now_text()),
+    sqlite_with_rowid=False,
+)
+partial_index("ix_completeness_gaps", "gaps > 0", completeness.c.stream)
+
+# The hash chain of each stream: see `floodmark.proofs`. A link covers the revisions of items that one step of the
+# follower found, in the order of their events; `entries` are their lines, compressed.
+proof_links = Table(
+    "proof_links",
+    metadata,
+    Column("stream", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("day", Date, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("entries", LargeBinary, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    PrimaryKeyConstraint("stream", "number"),
+    sqlite_with_rowid=False,
+)
+
 # An event refers to a revision of an item, which is its payload. The relay assigns `position` in the order of
 # commits, so that a reader's cursor cannot skip a transaction that commits late.
 outbox = Table(

@@ -22,7 +22,9 @@ from floodmark.store.fleet import FleetRepository
 from floodmark.store.history import ExecutionHistory
 from floodmark.store.item_pages import ItemPages
 from floodmark.store.jobs import Jobs
+from floodmark.store.ledgers import Ledgers
 from floodmark.store.minutes import Minutes
+from floodmark.store.proofs import Proofs
 from floodmark.store.staleness import Staleness
 from floodmark.store.watermarks import Watermarks
 
@@ -40,6 +42,8 @@ class Repositories(Struct, frozen=True, kw_only=True):
     consumers: Consumers
     days: StreamDays
     minutes: Minutes
+    ledgers: Ledgers
+    proofs: Proofs
     sinks: SinkRepository
     sink_letters: SinkLetters
     fleet: FleetRepository
@@ -74,6 +78,8 @@ class Repositories(Struct, frozen=True, kw_only=True):
             consumers=consumers,
             days=StreamDays(database, clock, events, consumers),
             minutes=Minutes(database, clock),
+            ledgers=Ledgers(database, clock),
+            proofs=Proofs(database, clock, events, consumers),
             sinks=SinkRepository(database, clock),
             sink_letters=SinkLetters(database, clock),
             fleet=FleetRepository(database, clock),

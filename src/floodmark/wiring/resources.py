@@ -315,7 +315,7 @@ def _open_store(
         return (
             PostgresFiring(database, patience=patience),
             PostgresLeasing(database, patience=patience),
-            PostgresKeeping(database),
+            PostgresKeeping(database, clock=clock),
             PostgresUpkeep(database, patience=patience),
             PostgresSpending(database),
         )

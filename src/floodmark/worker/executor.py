@@ -1,7 +1,7 @@
 """The executor: runs one lease and returns its outcome."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,13 +9,15 @@ from msgspec.structs import replace
 
 from floodmark.errors import Fenced, InvalidInput, SlowDown
 from floodmark.model.batch import Batch, Kept
+from floodmark.model.completeness import Gap
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import Lease
 from floodmark.model.notes import carry_notes
 from floodmark.model.outcome import Done, Outcome, Released, Snooze
 from floodmark.rules.retries import Retries
+from floodmark.rules.starting import FILL
 from floodmark.sinks.port import Sink
-from floodmark.sources.port import Context, Source, Target
+from floodmark.sources.port import Context, FillsGaps, Source, Target
 
 from .polls import Polls
 
@@ -84,9 +86,11 @@ class Executor:
         retries: Retries,
         stopping: asyncio.Event,
         polls: Polls | None = None,
+        *,
+        find_gaps: Callable[[str], Awaitable[Sequence[Gap]]] | None = None,
     ) -> None:
         self._sources, self._sink, self._retries, self._stopping = sources, sink, retries, stopping
-        self._polls = polls
+        self._polls, self._find_gaps = polls, find_gaps
 
     async def execute(self, lease: Lease, interrupt: Interrupt) -> Outcome | None:
         """Collect what is newer than the target's watermark; returns the outcome, None if the lease was lost."""
@@ -96,6 +100,8 @@ class Executor:
             source, target = self._source(lease), _target(lease)
             # Checked again: the row may have been edited with SQL.
             source.check(target.name, target.params)
+            if lease.trigger == FILL:
+                context = replace(context, gaps=await self._gaps(lease, source))
             batches = source.collect(target, lease.watermark, context)
             if lease.job.budget is not None and self._polls is not None:
                 batches = self._polls.collect(lease.job.budget, lease.execution_id, batches)
@@ -133,6 +139,12 @@ class Executor:
         if interrupt.is_timed_out:
             error = TimeoutError(f"took longer than its time-out of {format_duration(lease.job.timeout)}")
         return self._retries.after(lease, error, kept)
+
+    async def _gaps(self, lease: Lease, source: Source) -> Sequence[Gap]:
+        """Return the gaps to fill as they are now: an interrupted run has filled some of them."""
+        if self._find_gaps is None or not isinstance(source, FillsGaps):
+            return ()
+        return [gap for gap in await self._find_gaps(lease.job.stream) if gap.kind in source.fills]
 
     def _source(self, lease: Lease) -> Source:
         if lease.job.unreadable is not None:

@@ -20,6 +20,7 @@ from floodmark.model.execution import ACTIVE, Execution
 from floodmark.model.job import Job
 from floodmark.model.streams import StreamState
 from floodmark.operations.timeline import TimelineEntry, changes_of, sort_entries, timeline_of
+from floodmark.rules.completeness import describe_place
 from floodmark.sources.form import find_form
 
 _STRIP, _LISTED, _LOGGED, _LINES, _CHANGES, _DAYS = 200, 10, 20, 40, 10, 7
@@ -40,6 +41,8 @@ async def show_job(view: View) -> Mapping[str, Any]:
         "is_active": any(run.state in ACTIVE for run in runs),
         "next_runs": await _next_runs(view, job),
         "watermark": await _watermark(view, job),
+        "completeness": (await operations.completeness(job=job.job_id, limit=1)).items,
+        "describe_place": describe_place,
         "statistics": await operations.statistics(_DAYS, job.job_id),
         "days": _DAYS,
         "changes": changes,

@@ -176,6 +176,8 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter("Maintenance", (
         _gauge("floodmark_stale_sources", "Jobs whose target was not read completely for much longer than usual.",
                LEADER, "operations", across="latest"),
+        _gauge("floodmark_gaps", "Known gaps in what was collected, by source; see `floodmark gaps`.",
+               LEADER, "detail", "source", across="latest", grows=("source",)),
         _gauge("floodmark_accounts_parked", "Parked accounts, which were revoked or banned.",
                LEADER, "operations", across="latest"),
         _gauge("floodmark_outbox_pending", "Unsent events, counted up to 100,000.",

@@ -13,7 +13,9 @@ import msgspec
 from floodmark.errors import Gone, InvalidInput, Permanent, SlowDown, SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, Watermark
+from floodmark.model.completeness import Coverage, GapKind, Trouble
 from floodmark.outbound.client import HttpAnswer
+from floodmark.rules.completeness import seconds_of
 from floodmark.sources.port import Context, Target
 from floodmark.sources.web.extraction.plan import require_packages
 from floodmark.sources.web.targets import UrlSource
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 # Entries of one batch; fewer if their links are followed, which takes a second for each.
 _BATCH, _FOLLOWED_BATCH = 100, 20
 _NEWEST = 100
+# What the watermark knows to ask for changes only.
+_CONDITIONS = frozenset({"etag", "last_modified", "hash"})
 _SHOWN_FAILURES = 10
 # A larger feed is parsed in a thread.
 _LARGE = 256 * 1024
@@ -39,6 +43,7 @@ class FeedSource(UrlSource):
     """Collects the entries of feeds."""
 
     kind = "feed"
+    fills: frozenset[GapKind] = frozenset({"cut"})
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` is a URL and `params` are valid."""
@@ -77,6 +82,9 @@ class FeedSource(UrlSource):
         self, services: Services, target: Target, since: Watermark, context: Context, *, url: str, params: FeedParams
     ) -> AsyncGenerator[Batch, None]:
         moved = _moved_to(since, url)
+        if context.gaps:
+            # All entries are read again, whatever the server says about changes.
+            since = {name: value for name, value in since.items() if name not in _CONDITIONS}
         try:
             answer, first, found = await _fetch_or_discover(services, moved or url, since, url)
         except SlowDown:
@@ -127,6 +135,7 @@ class FeedSource(UrlSource):
         from .keys import Keys  # noqa: PLC0415 - slow to import
 
         keys, seen, count, apart = Keys(_levels(since)), 0, 0, 0
+        window = _Window(now)
         size = _BATCH if following is None else _FOLLOWED_BATCH
         while True:
             seen += len(feed.entries) + feed.empty
@@ -135,6 +144,7 @@ class FeedSource(UrlSource):
             items = make_items(feed, answer.url, now, entries)
             count, apart = count + len(items), apart + sum(key != entry.id for key, entry in entries.items())
             _report_losses(feed, context)
+            window.add(items)
             levels = {"levels": keys.levels} if keys.levels else {}
             newest = {item.key for item in items[-_NEWEST:]} if seen == len(feed.entries) + feed.empty else set()
             for start in range(0, len(items), size):
@@ -144,7 +154,8 @@ class FeedSource(UrlSource):
                 some = items[start : start + size]
                 if following is not None:
                     some = await following.follow(some, newest)
-                yield Batch(some, mark | levels if is_end else so_far)
+                coverage = window.coverage(context, following) if is_end else None
+                yield Batch(some, mark | levels if is_end else so_far, coverage=coverage)
             if is_last:
                 break
             feed = await _parse(answer, skip=seen)
@@ -154,7 +165,51 @@ class FeedSource(UrlSource):
                 f"{apart:,} entries share an id with others and are distinguished by link, title, date and text"
             )
         if not items:
-            yield Batch([], mark | levels)
+            yield Batch([], mark | levels, coverage=window.coverage(context, following))
+
+
+class _Window:
+    """The period of the entries that a poll found: all entries between the oldest and the newest one.
+
+    Feeds drop old entries. If the oldest entry of a poll is newer than the newest one before, some may be missing.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        self._now, self._begin, self._end = now, now, _LONG_AGO
+
+    def add(self, items: list[Item]) -> None:
+        """Add entries; those without a date, or with one in the future, say nothing."""
+        dates = [item.occurred_at for item in items if item.occurred_at is not None and item.occurred_at <= self._now]
+        self._begin, self._end = min([self._begin, *dates]), max([self._end, *dates])
+
+    def coverage(self, context: Context, following: "Following | None") -> Coverage | None:
+        """Return what the poll says. A gap that it was to fill, and that it has not filled, is lost."""
+        troubles = [] if following is None else _find_troubles(following)
+        is_known = self._begin <= self._end
+        lost = [(gap.first, gap.last) for gap in context.gaps if gap.first is not None and gap.last is not None]
+        if lost:
+            context.note("gaps are filled with the entries that the feed still has; the others cannot be obtained")
+        return Coverage(
+            axis="time",
+            ranges=((seconds_of(self._begin), seconds_of(self._end)),) if is_known else (),
+            begins_at=self._begin if is_known else None,
+            ends_at=self._end if is_known else None,
+            lost=lost,
+            troubles=troubles,
+            cleared=("refused", "bound"),
+        )
+
+
+def _find_troubles(following: "Following") -> list[Trouble]:
+    made = []
+    if following.failed:
+        url, reason = next(iter(following.failed.items()))
+        text = f"links that could not be read, such as {url}: {reason}"
+        made.append(Trouble(kind="refused", reason=text, count=len(following.failed)))
+    if following.not_followed:
+        text = f"links that are not followed, because {_NEWEST} entries are newer"
+        made.append(Trouble(kind="bound", reason=text, count=following.not_followed))
+    return made
 
 
 def _open_following(services: Services, target: Target, params: FeedParams) -> "Following":

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from floodmark.errors import Gone, SlowDown, TargetDenied
 from floodmark.model.batch import Batch, Item
+from floodmark.model.completeness import Coverage
+from floodmark.rules.intervals import count
 from floodmark.rules.streams import default_stream
 from floodmark.sources.collected_items import CollectedKey
 from floodmark.sources.port import Context
 
 from .channel_lookup import ChannelLookup
 from .comments import CommentReading
+from .completeness import coverage_of, fill_gaps
 from .history import ChannelHistory, MessagePage, read_pages
 from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark, plan_comments
 from .revisits import revisit
@@ -96,6 +99,9 @@ class ChannelReading:
             self._run = replace(self._run, phase="new")
         try:
             history = await self._find()
+            if self._context.gaps:
+                async for batch in self._fill(history):
+                    yield batch
             if self._run.phase == "new":
                 async for batch in self._read_new(history, will_go_on=revisit_from is not None):
                     yield batch
@@ -160,10 +166,11 @@ class ChannelReading:
         async with aclosing(read_pages(history, start, is_incremental=is_incremental)) as pages:
             async for page in pages:
                 messages, items, is_past = self._cut_at_end(page)
-                is_last = page.is_last or is_past
+                is_last, before = page.is_last or is_past, self._run.at
                 self._advance(messages, is_past=is_past)
                 self._count(items)
-                yield self._batch(items, messages, is_over=is_last and not will_go_on)
+                coverage = coverage_of(history, before, self._run.at, messages)
+                yield self._batch(items, messages, is_over=is_last and not will_go_on, coverage=coverage)
                 if is_last:
                     return
         if self.mark.id is None or self.mark.run is not None:
@@ -171,6 +178,25 @@ class ChannelReading:
             self.mark = replace(self.mark, id=start if self.mark.id is None else self.mark.id)
             if not will_go_on:
                 yield self._batch((), is_over=True)
+
+    async def _fill(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
+        """Yield what is in the gaps of the ledger. The watermark stays."""
+        found = deleted = 0
+        account = self._session.account
+        parts = fill_gaps(history, self._services.collected, self.stream, self._context.gaps)
+        async with aclosing(parts) as filled:
+            async for part in filled:
+                found, deleted = found + len(part.items), deleted + count(part.coverage.deleted)
+                self._context.result["filled"] = {"found": found, "deleted": deleted}
+                yield Batch(
+                    part.items,
+                    stream=self.stream,
+                    tenant_id=account.tenant_id,
+                    user_id=account.user_id,
+                    files=wanted_files(part.messages, part.items, self._params.media_rules),
+                    is_backfill=True,
+                    coverage=part.coverage,
+                )
 
     def _record_read(self, history: ChannelHistory) -> None:
         """Record that all posts were read, unless the plan has an end."""
@@ -301,7 +327,14 @@ class ChannelReading:
         tenant = self._context.tenant_id or self._session.account.tenant_id
         return default_stream("telegram", str(channel), tenant)
 
-    def _batch(self, items: Sequence[Item], messages: Sequence[Any] = (), *, is_over: bool) -> Batch:
+    def _batch(
+        self,
+        items: Sequence[Item],
+        messages: Sequence[Any] = (),
+        *,
+        is_over: bool,
+        coverage: Coverage | None = None,
+    ) -> Batch:
         until = self._plan.until
         if is_over and until is not None and not self.mark.complete:
             self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
@@ -318,4 +351,5 @@ class ChannelReading:
             user_id=account.user_id,
             files=wanted_files(messages, items, self._params.media_rules),
             is_backfill=self._run.mode == "historical",
+            coverage=coverage,
         )

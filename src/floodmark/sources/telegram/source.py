@@ -16,6 +16,7 @@ from floodmark.errors import AccountLost, InvalidInput, NotFound, Permanent, Slo
 from floodmark.extensions.services import Services
 from floodmark.model.accounts import AccountRow
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.completeness import GapKind
 from floodmark.model.durations import parse_times
 from floodmark.model.execution import Lease
 from floodmark.model.spec import JobSpec
@@ -55,6 +56,7 @@ class TelegramSource:
     """Collects Telegram channels. Without services it can only check jobs."""
 
     kind = "telegram"
+    fills: frozenset[GapKind] = frozenset({"unread", "unseen"})
     one_job_per_target = True
 
     def __init__(self, settings: Settings, services: TelegramServices | None = None) -> None:
@@ -172,7 +174,7 @@ class _Collection:
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches of the run."""
-        if self._params.day is not None and self._mark.complete:
+        if self._params.day is not None and self._mark.complete and not self._context.gaps:
             self._context.result.update(mode="historical", parsed_count=0, requests=0)
             return
         chosen = await self._plan()

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from floodmark.errors import Permanent, SlowDown, SourceError
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Item, SitePage
+from floodmark.model.completeness import Coverage, Trouble
 from floodmark.model.durations import format_duration
 from floodmark.model.notes import drop_notes
 from floodmark.observability.events import PagesVisited
@@ -159,7 +160,8 @@ class Crawl:
             await self._visitor.close()
         if self._wait is None and not self._context.stopping.is_set():
             self._mark.complete, self._mark.strikes = True, {}
-        yield await self._make_batch()
+        batch = await self._make_batch()
+        yield replace(batch, coverage=self._coverage()) if self._mark.complete else batch
         self._write_result()
         if self._wait is not None:
             raise self._wait
@@ -170,10 +172,15 @@ class Crawl:
     async def _start(self) -> None:
         """Queue the start page and sitemaps first: new pages are linked from there."""
         extent = await self._pages.count(self._stream)
+        refused = [*self._mark.troubles] if self._context.gaps else []
         now = self._services.clock.now().timestamp()
         self._mark = self._mark.start_or_resume(extent.newest, self._terms(), now)
         self._fresh_share = self._params.max_pages - min(extent.visited, self._params.max_pages // 2)
         seeds = self._seeds()
+        if self._context.gaps:
+            # Pages that were refused come first, so that the limit of the crawl does not leave them out again.
+            refused += await self._pages.find_refused(self._stream, limit=_LOOKED_UP)
+            seeds = {url: SitePage(url=url) for url in refused if self._scope.contains(url)} | seeds
         known = await self._pages.find(self._stream, list(seeds))
         for url, page in seeds.items():
             self._remembered.add(url)
@@ -599,6 +606,8 @@ class Crawl:
         self._results["refused" if visit.page.note == FORBIDDEN else result] += 1
         if visit.kind in {Kind.FAILED, Kind.MISSING}:
             mark.note_trouble(url, visit.reason or visit.page.note or "")
+        if _is_refused(visit):
+            mark.note_refused(visit.reason or visit.page.note or "no reason")
         if url == self._scope.start and visit.kind not in {Kind.READ, Kind.UNCHANGED} and not visit.follow:
             self._start_trouble = visit.page.note
 
@@ -610,6 +619,25 @@ class Crawl:
         return visit.is_absent and url == f"{origin_of(url)}/sitemap.xml" and url not in named
 
     # The end
+
+    def _coverage(self) -> Coverage:
+        """Return what a complete crawl says: every page was read that it found, but for refusals and limits."""
+        mark, params = self._mark, self._params
+        troubles = [Trouble(kind="refused", reason=reason, count=count) for reason, count in mark.refused.items()]
+        if self._budget <= 0:
+            troubles.append(Trouble(kind="bound", reason=f"the crawl stopped at max_pages={params.max_pages}"))
+        if self._room <= 0:
+            reason = f"{params.most_known:,} URLs are known; further ones are not stored"
+            troubles.append(Trouble(kind="bound", reason=reason))
+        began = datetime.fromtimestamp(mark.began, UTC)
+        return Coverage(
+            axis="crawl",
+            ranges=((1, mark.crawl),),
+            begins_at=began,
+            ends_at=self._services.clock.now(),
+            troubles=troubles,
+            cleared=("refused", "bound"),
+        )
 
     def _write_result(self) -> None:
         mark, result = self._mark, self._context.result
@@ -671,6 +699,12 @@ def _result_name(visit: VisitedPage) -> str:
     if visit.kind is Kind.READ:
         return "new" if visit.is_new else "changed"
     return "gone" if _is_gone(visit) else visit.kind.value
+
+
+def _is_refused(visit: VisitedPage) -> bool:
+    """Return whether a page exists, but could not be read."""
+    is_answered = visit.kind is Kind.SKIPPED and visit.is_asked and (visit.page.status or 0) >= 400
+    return visit.kind is Kind.FAILED or is_answered
 
 
 def _is_gone(visit: VisitedPage) -> bool:

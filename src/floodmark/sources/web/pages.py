@@ -49,6 +49,13 @@ class Pages:
         async with self._database.reading() as connection:
             return {row.url: SitePage(*row) for row in await connection.execute(query)}
 
+    async def find_refused(self, stream: str, *, limit: int) -> list[str]:
+        """Return the URLs of pages whose last answer was a refusal or a fault, found first ones first."""
+        is_refused = (_CELL.status >= 400) & _CELL.status.not_in((404, 410))
+        query = select(_CELL.url).where(_CELL.stream == stream, is_refused).order_by(_CELL.depth, _CELL.place)
+        async with self._database.reading() as connection:
+            return list((await connection.execute(query.limit(limit))).scalars())
+
     async def find_by_content(self, stream: str, hashes: Sequence[str]) -> dict[str, str]:
         """Return the URL that was found first for each of these content hashes."""
         query = (

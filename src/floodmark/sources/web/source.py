@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from floodmark.errors import InvalidInput, Permanent, Transient
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
+from floodmark.model.completeness import GapKind
 from floodmark.outbound.client import HttpAnswer, ResponseLimits, TooLarge
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
@@ -41,6 +42,7 @@ class WebSource(UrlSource):
     """Crawls sites."""
 
     kind = "web"
+    fills: frozenset[GapKind] = frozenset({"refused"})
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

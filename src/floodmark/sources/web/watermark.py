@@ -46,6 +46,8 @@ class CrawlMark(Struct, kw_only=True):
     troubles: dict[str, str] = field(default_factory=dict)
     """Failed and missing pages, each with the reason."""
     more_troubles: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """How many pages could not be read, by reason."""
     reports: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Other remarks: each with its number of pages and the first of them."""
     more_reports: int = 0
@@ -64,6 +66,11 @@ class CrawlMark(Struct, kw_only=True):
             self.troubles[url] = reason
         else:
             self.more_troubles += 1
+
+    def note_refused(self, reason: str) -> None:
+        """Count a page that could not be read."""
+        known = reason if reason in self.refused or len(self.refused) < _MAX_REPORTS else "other reasons"
+        self.refused[known] = self.refused.get(known, 0) + 1
 
     def report(self, reason: str, url: str) -> None:
         """Record a remark about a page."""

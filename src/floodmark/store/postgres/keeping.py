@@ -1,21 +1,24 @@
 """Writes items, watermark and events in one statement on PostgreSQL, and numbers events for readers.
 
-Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `pages`, `blobs`, `media`; for jobs with a
-budget `activity` and `jobs.next_run`. The row of the watermark is locked first, so that two calls for one stream run
-one after the other, and their events have the same order.
+Tables: `watermarks` (with the fence), `items`, `item_revisions`, `outbox`, `completeness`, `pages`, `blobs`, `media`;
+for jobs with a budget `activity` and `jobs.next_run`. The row of the watermark is locked first, so that two calls for
+one stream run one after the other, and their events have the same order.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import astuple, replace
 
 from floodmark.errors import Fenced
 from floodmark.model.batch import Batch, Kept, PollResult
+from floodmark.model.clock import Clock
 from floodmark.model.execution import Lease
 from floodmark.process.failpoints import failpoint
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.item_rows import pack, pack_pages, pack_watermark
+from floodmark.store.ledgers import KnownLedgers
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish
 from floodmark.store.postgres_connection import Connection
@@ -71,10 +74,22 @@ SELECT (SELECT count(*) FROM moved), count(*) FILTER (WHERE revision = 1), count
   FROM kept
 """
 
-# The same, with the keys of new items: they teach when the source has new ones.
-_KEEP_AND_LIST = f"{_KEEP.rstrip()}".replace(
-    "\n  FROM kept", ", array_agg(key) FILTER (WHERE revision = 1)\n  FROM kept"
+_COVER = """, covered AS (
+    INSERT INTO completeness (stream, source, value, gaps, updated_at)
+    SELECT $13, $17, $18::jsonb, $19, clock_timestamp() FROM moved
+    ON CONFLICT (stream) DO UPDATE
+       SET source = excluded.source, value = excluded.value, gaps = excluded.gaps, updated_at = excluded.updated_at
 )
+SELECT (SELECT count(*) FROM moved)"""
+
+
+def _list_keys(statement: str) -> str:
+    """Return the statement with the keys of new items: they teach when the source has new ones."""
+    return statement.rstrip().replace("\n  FROM kept", ", array_agg(key) FILTER (WHERE revision = 1)\n  FROM kept")
+
+
+_KEEP_AND_COVER = _KEEP.replace("\nSELECT (SELECT count(*) FROM moved)", _COVER)
+_KEEP_AND_LIST, _KEEP_COVER_AND_LIST = _list_keys(_KEEP), _list_keys(_KEEP_AND_COVER)
 _FENCED = "SELECT 1 FROM watermarks WHERE stream = $1 AND fence = $2 FOR UPDATE"
 # Locked: the row of `activity` needs the job to stay.
 _KNOWN = f"""
@@ -160,15 +175,18 @@ SELECT m.position, m.stream, m.key, m.revision,
 class PostgresKeeping:
     """Keeps batches and relays events on PostgreSQL."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, *, clock: Clock) -> None:
         self._database = database
+        self._ledgers = KnownLedgers(database, clock)
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
         packed = pack(batch.items)
         newest = packed[-1] if packed else None
         columns = list(zip(*packed, strict=True)) if packed else [(), (), (), (), ()]
-        arguments = (
+        merged = None if batch.coverage is None else await self._ledgers.merge(lease, batch.coverage)
+        keep, keep_and_list = (_KEEP, _KEEP_AND_LIST) if merged is None else (_KEEP_AND_COVER, _KEEP_COVER_AND_LIST)
+        arguments: tuple[Any, ...] = (
             batch.stream or lease.job.stream,
             lease.fence,
             pack_watermark(batch.watermark),
@@ -182,10 +200,12 @@ class PostgresKeeping:
             lease.traceparent,
             lease.scheduled_for,
         )
+        if merged is not None:
+            arguments = (*arguments, lease.job.source, merged.text, merged.gaps)
 
         async def work(connection: Connection) -> Kept:
             failpoint("keep.begun")
-            row = await connection.fetchrow(_KEEP, *arguments)
+            row = await connection.fetchrow(keep, *arguments)
             assert row is not None
             kept = _count(lease, batch, *row)
             failpoint("keep.written")
@@ -211,7 +231,7 @@ class PostgresKeeping:
             moved, new, changed, keys = None, 0, 0, None
             if is_only_poll(batch):
                 moved = await connection.fetchval(_FENCED, lease.job.stream, lease.fence)
-            elif (row := await connection.fetchrow(_KEEP_AND_LIST, *arguments)) is not None:
+            elif (row := await connection.fetchrow(keep_and_list, *arguments)) is not None:
                 moved, new, changed, keys = row
             kept = _count(lease, batch, moved, new, changed)
             result = await _learn(connection, lease, batch, keys or (), changed)
@@ -219,7 +239,10 @@ class PostgresKeeping:
             return replace(kept, poll=result)
 
         is_more = any((batch.pages, batch.blobs, batch.matches, batch.files)) or batch.poll is not None
-        return await self._database.hot("keep", work_with_more if is_more else work)
+        kept = await self._database.hot("keep", work_with_more if is_more else work)
+        if merged is not None:
+            self._ledgers.store(lease, merged.ledger)
+        return kept
 
     async def relay(self, publish: Publish, *, limit: int) -> int:
         """Number the unsent events in order, and publish them before the commit."""

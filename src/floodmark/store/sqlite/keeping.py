@@ -16,6 +16,7 @@ from floodmark.rules.backfill import Existed, existed_before
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.item_rows import Packed, pack, pack_pages, pack_watermark
+from floodmark.store.ledgers import KnownLedgers
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish, Unsent
 from floodmark.store.rule_sql import ADAPTIVE
@@ -106,6 +107,12 @@ ON CONFLICT (media_id) DO UPDATE
  WHERE media.state = 'wanted' AND (media.channel_id, media.message_id) <> (excluded.channel_id, excluded.message_id)
 """
 
+_COVER = """
+INSERT INTO completeness (stream, source, value, gaps, updated_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (stream) DO UPDATE
+   SET source = excluded.source, value = excluded.value, gaps = excluded.gaps, updated_at = excluded.updated_at
+"""
+
 _PAGE_ROW = f"(?1, {', '.join('?' * 11)})"
 
 # Rows per statement: a few pages of posts. SQLite takes no more than 32,766 values.
@@ -132,11 +139,13 @@ class SqliteKeeping:
 
     def __init__(self, database: SqliteDatabase, *, clock: Clock) -> None:
         self._database, self._clock = database, clock
+        self._ledgers = KnownLedgers(database, clock)
 
     async def keep(self, lease: Lease, batch: Batch) -> Kept:
         """Keep a batch and move the watermark, or raise `Fenced` and change nothing."""
         packed = pack(batch.items)
         keys, value = encode_json([item.key for item in packed]), pack_watermark(batch.watermark)
+        merged = None if batch.coverage is None else await self._ledgers.merge(lease, batch.coverage)
         high_water = encode_json({"key": packed[-1].key, "occurred_at": packed[-1].occurred_at}) if packed else None
 
         def work(connection: sqlite3.Connection) -> Kept:
@@ -163,6 +172,9 @@ class SqliteKeeping:
                 events = [item for item in packed if item.key in touched]
             revisions = [known.get(item.key, _NEW)[1] + 1 for item in events] if changed else None
             _add_events(connection, events, revisions, _existed(lease, moved[0][0], events), (stream, now, lease))
+            if merged is not None:
+                values = (lease.job.stream, lease.job.source, merged.text, merged.gaps, now)
+                connection.execute(_COVER, values)
             if batch.pages:
                 _insert(connection, _PAGES, _PAGE_ROW, _page_rows(batch.pages, now), (lease.job.stream,))
             if batch.blobs:
@@ -179,7 +191,10 @@ class SqliteKeeping:
             failpoint("keep.written")
             return Kept(len(new), len(changed), len(batch.items) - len(new) - len(changed), result)
 
-        return await self._database.hot("keep", work)
+        kept = await self._database.hot("keep", work)
+        if merged is not None:
+            self._ledgers.store(lease, merged.ledger)
+        return kept
 
     def _keep_poll(self, connection: sqlite3.Connection, lease: Lease, batch: Batch) -> Kept:
         if connection.execute(_FENCED, (lease.job.stream, lease.fence)).fetchone() is None:

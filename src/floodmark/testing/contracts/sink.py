@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from floodmark.errors import Fenced, InvalidInput
 from floodmark.model.batch import Batch, Blob, Item, Kept, SitePage
+from floodmark.model.completeness import Coverage
 from floodmark.model.execution import Lease
 from floodmark.model.outcome import Done, Snooze
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.cookies.blobs import Blobs
 from floodmark.sources.web.pages import Pages
 from floodmark.store.port import Event
-from floodmark.store.tables import item_revisions, items, outbox, watermarks
+from floodmark.store.tables import completeness, item_revisions, items, outbox, watermarks
 from floodmark.testing.factories import (
     AT_ONCE,
     count_of,
@@ -55,6 +56,26 @@ class SinkContract(StoreContract):
         return SqlSink(resources.keeping, resources.events)
 
     # Storing
+
+    @pytest.mark.spec("G3", "B13")
+    async def test_coverage_is_kept_with_the_batch_and_under_its_fence(
+        self, resources: Resources, sink: SqlSink
+    ) -> None:
+        """Ranges of batches become one range; a worker that was replaced changes no ledger."""
+        lease = await given_lease(resources)
+        await sink.keep(lease, Batch([Item("1", 1)], {"id": 5}, coverage=Coverage(ranges=[(1, 5)], unseen=[(2, 4)])))
+        await sink.keep(lease, Batch([], {"id": 9}, coverage=Coverage(ranges=[(6, 9)], ends_at=NOON)))
+        [row] = await rows_of(resources, completeness)
+        assert (row["stream"], row["source"], row["gaps"]) == (lease.job.stream, lease.job.source, 1)
+        [shown] = await resources.repositories.ledgers.page(stream=lease.job.stream, with_gaps=True)
+        assert [(one.first, one.last, one.ends_at) for one in shown.complete] == [(1, 9, NOON)]
+        assert [(gap.kind, gap.first, gap.last) for gap in shown.gaps] == [("unseen", 2, 4)]
+        assert await resources.repositories.ledgers.count_gaps() == {lease.job.source: 1}
+
+        await resources.repositories.watermarks.set(lease.job.stream, {"id": 3})
+        with pytest.raises(Fenced):
+            await sink.keep(lease, Batch([], {"id": 99}, coverage=Coverage(ranges=[(10, 99)])))
+        assert await rows_of(resources, completeness) == [row]
 
     @pytest.mark.spec("G3", "T7")
     async def test_items_watermark_and_events_are_kept_together(self, resources: Resources, sink: SqlSink) -> None:
