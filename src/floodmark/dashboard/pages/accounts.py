@@ -105,7 +105,7 @@ def describe_stored(stored: StoredAccount) -> str:
 async def _store(view: View, fields: Mapping[str, list[str]]) -> Response:
     """Store an account with a session, which Telegram is asked about first."""
     if not first(fields, "session").strip():
-        raise InvalidInput("the session is missing", hint="paste a string session of Telethon")
+        raise InvalidInput("the session is missing", hint="paste a string session of Telethon or Pyrogram")
     new = NewAccount(**_given(fields), session=first(fields, "session"), is_checked=True)
     stored = await view.operations.store_account(new)
     return go_to(view, view.url(f"/accounts/{new.name}"), describe_stored(stored))
