@@ -142,7 +142,9 @@ def _forget_login(view: View, response: Response) -> Response:
 
 def _given(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the fields that both ways to add an account have in common."""
-    texts = {name: first(fields, name).strip() or None for name in ("phone", "api_hash", "tenant_id", "user_id")}
+    texts = {
+        name: first(fields, name).strip() or None for name in ("phone", "api_hash", "proxy", "tenant_id", "user_id")
+    }
     name, api_id = first(fields, "name").strip(), first(fields, "api_id").strip()
     if not name:
         raise InvalidInput("the name is missing", hint="choose one, for example reader1")

@@ -107,7 +107,8 @@ class AccountHandlers(AccountOperations, Handlers):
         is_loopback = login.is_loopback(login.server_of(session))
         proxy = choose_proxy(new.proxy, known)
         app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
-        app.proxy = await resolve_proxy(proxy, self.resources.settings)
+        if new.is_checked:
+            app.proxy = await resolve_proxy(proxy, self.resources.settings)
         person = await self._check(new.name, session, app) if new.is_checked else None
         async with self.transaction(Topic.JOBS):
             added = await self._accounts.add(

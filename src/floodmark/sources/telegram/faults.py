@@ -86,10 +86,10 @@ def translate(error: Exception, *, account: str, method: str, target: str, now: 
             return _gone(error, target, why)
     if isinstance(error, _TRANSIENT):
         return Transient(f"{method} on account {account}: {_describe(error)}")
-    kind: type[Permanent] = TargetDenied if isinstance(error, errors.RPCError) else Permanent
+    refusal: type[Permanent] = TargetDenied if isinstance(error, errors.RPCError) else Permanent
     if isinstance(error, errors.TakeoutInvalidError):
-        kind = TakeoutEnded
-    return kind(f"{method} on account {account} was refused: {_describe(error)}")
+        refusal = TakeoutEnded
+    return refusal(f"{method} on account {account} was refused: {_describe(error)}")
 
 
 def _slow_down(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:
