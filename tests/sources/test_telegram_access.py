@@ -141,7 +141,7 @@ def test_proxies_are_read_in_every_form_and_shown_without_secrets() -> None:
         (f"mtproxy://ee{SECRET}676f6f676c652e636f6d@h:443", "imitates TLS"),
         ("mtproxy://7gARIjNEVWZ3iJmqu8zd7v9nb29nbGUuY29t@h:443", "imitates TLS"),
         ("mtproxy://1234@h:443", "secret of the MTProxy is not valid"),
-        ("socks4://h:1080", "'socks4' are not supported"),
+        ("socks4://h:1080", "this kind of proxy is not supported"),
         ("socks5://h", "no host or no port"),
         ("socks5://h:port", "not the address of a proxy"),
         ("https://t.me/other?server=h&port=1", "not one of a proxy"),

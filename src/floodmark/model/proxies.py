@@ -65,7 +65,7 @@ def parse_proxy(text: str) -> ProxyAddress:
     if parts.scheme in ("socks5", "socks5h", "http"):
         scheme: ProxyScheme = "http" if parts.scheme == "http" else "socks5"
         return _make(scheme, host, port, username=username, password=password)
-    raise InvalidInput(f"proxies of the kind {parts.scheme[:20]!r} are not supported", hint=_FORMS)
+    raise InvalidInput("this kind of proxy is not supported", hint=_FORMS)
 
 
 def _parse_link(action: str, query: str) -> ProxyAddress:

@@ -62,7 +62,10 @@ def _require_readable(read: Callable[[str], object]) -> Callable[[object], objec
 
     def check(value: object) -> object:
         if isinstance(value, str):
-            read(value)
+            try:
+                read(value)
+            except InvalidInput as error:
+                raise ValueError(str(error)) from error
         return value
 
     return check
