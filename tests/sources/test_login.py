@@ -1,8 +1,10 @@
 """Logging in with the real client to a loopback Telegram, and reading sessions that were made elsewhere."""
 
 import asyncio
+import base64
 import hashlib
 import sqlite3
+import struct
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
@@ -29,12 +31,11 @@ from floodmark.sources.telegram.login import (
     is_loopback,
     parse_phone,
     parse_server,
-    parse_session,
     person_of,
-    read_session_file,
     send_code,
     server_of,
 )
+from floodmark.sources.telegram.session_formats import read_session_file, read_session_text
 from floodmark.testing.eventually import eventually
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend, trust_loopback
 
@@ -254,7 +255,7 @@ def test_a_session_file_is_read_and_left_as_it_was(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        assert read_session_file(path) == made.session("reader1"), "also while somebody uses it"
+        assert read_session_file(path).session == made.session("reader1"), "also while somebody uses it"
 
     assert (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns) == before
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -273,7 +274,11 @@ def test_a_file_that_is_no_session_is_refused_with_the_reason(tmp_path: Path) ->
     (tmp_path / "text.session").write_text("hello, this is not a database at all")
     with closing(sqlite3.connect(tmp_path / "other.session")) as connection:
         connection.execute("CREATE TABLE peers (id)")
-    a_session_file(tmp_path / "pyrogram.session", (2, 1, 0, b"k" * 256), columns="dc_id, api_id, test_mode, auth_key")
+    pyrogram = "dc_id, is_bot, test_mode, auth_key"
+    a_session_file(tmp_path / "bot.session", (2, 1, 0, b"k" * 256), columns=pyrogram)
+    a_session_file(tmp_path / "test.session", (2, 0, 1, b"k" * 256), columns=pyrogram)
+    a_session_file(tmp_path / "unknown.session", (9, 0, 0, b"k" * 256), columns=pyrogram)
+    a_session_file(tmp_path / "strange.session", (2, 0, 0, b"k" * 256), columns="dc, is_bot, test_mode, auth_key")
     a_session_file(tmp_path / "nobody.session")
     a_session_file(tmp_path / "keyless.session", (2, "149.154.167.51", 443, None))
     a_session_file(tmp_path / "damaged.session", (2, "149.154.167.51", 443, b"short"))
@@ -284,7 +289,10 @@ def test_a_file_that_is_no_session_is_refused_with_the_reason(tmp_path: Path) ->
         "empty": "is empty",
         "text": "is not a session file",
         "other": "is not a session file of Telethon",
-        "pyrogram": "is not a session file of Telethon",
+        "bot": "belongs to a bot",
+        "test": "is for Telegram's test servers",
+        "unknown": "does not say which server",
+        "strange": "is not a session file of Telethon",
         "nobody": "has no key",
         "keyless": "has no key",
         "damaged": "is damaged",
@@ -309,25 +317,51 @@ def a_text(key: bytes = b"k" * 256, address: str = "149.154.167.51") -> str:
 
 def test_a_string_session_is_taken_with_its_line_breaks() -> None:
     text = a_text()
-    assert parse_session(f"  {text[:100]}\n{text[100:]}\n") == text
+    assert read_session_text(f"  {text[:100]}\n{text[100:]}\n").session == text
     assert server_of(text) == Server("149.154.167.51", 443)
     assert not is_loopback(server_of(text))
     six = a_text(address="2001:67c:4e8:f002::a")
-    assert server_of(parse_session(six)).host == "2001:67c:4e8:f002::a"
+    assert server_of(read_session_text(six).session).host == "2001:67c:4e8:f002::a"
 
 
 @pytest.mark.parametrize("text", ["", "x", "1", "2" + "A" * 352, "1" + "A" * 100, "1" + "!" * 352, "ü" * 353])
 def test_a_text_that_is_no_session_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidInput, match="not a string session of Telethon") as told:
-        parse_session(text)
+        read_session_text(text)
     assert told.value.__cause__ is None
     assert told.value.hint
     assert len(text) < 100 or text not in str(told.value)
 
 
+def a_pyrogram_text(layout: str, *values: Any) -> str:
+    return base64.urlsafe_b64encode(struct.pack(layout, *values)).decode().rstrip("=")
+
+
+@pytest.mark.spec("B11")
+def test_sessions_of_pyrogram_are_converted(tmp_path: Path) -> None:
+    key = bytes(range(256))
+    texts = {
+        a_pyrogram_text(">BI?256sQ?", 4, 1234, False, key, 10**10, False): 1234,
+        a_pyrogram_text(">B?256sQ?", 4, False, key, 10**10, False): None,
+        a_pyrogram_text(">B?256sI?", 4, False, key, 10**9, False): None,
+    }
+    for text, api_id in texts.items():
+        found = read_session_text(f"{text[:50]}\n{text[50:]}")
+        session = StringSession(found.session)
+        assert (session.dc_id, session.server_address, session.port) == (4, "149.154.167.91", 443)
+        assert (session.auth_key.key, found.api_id) == (key, api_id)
+        assert text not in repr(found)
+        assert server_of(read_session_text(text, Server("127.0.0.1", 4443)).session) == Server("127.0.0.1", 4443)
+    with pytest.raises(InvalidInput, match="belongs to a bot"):
+        read_session_text(a_pyrogram_text(">BI?256sQ?", 4, 1234, False, key, 1, True))
+    path = a_session_file(tmp_path / "p.session", (1, 77, False, key), columns="dc_id, api_id, test_mode, auth_key")
+    found = read_session_file(path)
+    assert (StringSession(found.session).server_address, found.api_id) == ("149.154.175.53", 77)
+
+
 def test_a_session_without_a_key_is_refused() -> None:
     with pytest.raises(InvalidInput, match="has no key"):
-        parse_session(a_text(b"\0" * 256))
+        read_session_text(a_text(b"\0" * 256))
 
 
 # What people type

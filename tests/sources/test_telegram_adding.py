@@ -53,6 +53,17 @@ def test_without_an_account_it_says_what_to_type_next(cli: CommandLine) -> None:
     assert "floodmark accounts add reader9" in cli.good("add", "telegram", "@pier_1", "--account", "reader9").out
 
 
+@pytest.mark.spec("B12")
+def test_a_channel_is_added_without_an_account(cli: CommandLine) -> None:
+    told = cli.good("add", "telegram", "@harbour", "--preview")
+    assert "accounts add" not in told.out
+    [added] = cli.good("ls", "--json").json
+    assert added["params"] == {"preview": True}
+    cli.refused("add", "telegram", "@pier_1", "--preview", "--comments", says="comments needs an account")
+    cli.refused("edit", "telegram-harbour", "--param", "revisit=2d", says="revisit needs an account")
+    cli.good("edit", "telegram-harbour", "--param", "preview=false", "--param", "revisit=2d")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -1,6 +1,8 @@
 """`floodmark accounts` as it is typed, with the real client and a Telegram on this machine."""
 
+import base64
 import sqlite3
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 from telethon import TelegramClient
+from telethon.sessions import StringSession
 from typer.testing import CliRunner
 
 from command_line import Answer, CommandLine
@@ -69,6 +72,46 @@ def sql(cli: CommandLine, statement: str, *values: Any) -> list[Any]:
 
 
 # Adding
+
+
+@pytest.mark.spec("B11")
+def test_sessions_of_telethon_and_pyrogram_are_imported_and_never_shown(
+    cli: CommandLine, server: LoopbackTelegram, tmp_path: Path
+) -> None:
+    server.write_session("reader1", tmp_path / "reader1.session")
+    key = StringSession(server.session("reader2")).auth_key.key
+    pyrogram = base64.urlsafe_b64encode(struct.pack(">BI?256sQ?", 2, 1, False, key, 7, False)).decode().rstrip("=")
+    options = ("--api-id", "1", "--api-hash", "hash")
+
+    told = cli.good("accounts", "import", "reader1.session", *options)
+    assert "Added reader1: reader1" in told.out
+    cli.refused("accounts", "import", pyrogram, *options, says="needs a name")
+    with_server = CommandLine(tmp_path, TELEGRAM_TEST_SERVER=f"127.0.0.1:{server.port}")
+    also = with_server.good("accounts", "import", pyrogram, "--name", "reader2", *options)
+    assert "Added reader2: reader2" in also.out
+    assert {row["name"] for row in cli.good("accounts", "ls", "--json").json} == {"reader1", "reader2"}
+    cli.refused("accounts", "import", pyrogram[:-9], "--name", "other", *options, says="not a string session")
+    shown = "".join((told.out, told.err, also.out, also.err, str(sql(cli, "SELECT * FROM accounts"))))
+    assert pyrogram[20:80] not in shown
+
+
+@pytest.mark.spec("B11")
+def test_the_proxy_of_an_account_is_changed_and_shown_without_its_secrets(
+    cli: CommandLine, server: LoopbackTelegram
+) -> None:
+    proxy = "socks5://ada:open-sesame@127.0.0.1:1080"
+    cli.good("accounts", "add", "reader1", "--session", server.session("reader1"))
+    cli.refused("accounts", "add", "reader1", "--replace", "--proxy", proxy, says="127.0.0.1", code=1)
+    cli.refused("accounts", "add", "reader1", "--replace", "--proxy", "mtproxy://ee" + 16 * "00" + "aa@h:1", says="TLS")
+    told = cli.good("accounts", "add", "reader1", "--replace", "--proxy", proxy, "--no-check")
+    [row] = cli.good("accounts", "ls", "--json").json
+    assert row["proxy"] == "socks5://***@127.0.0.1:1080"
+    assert "sesame" not in told.out + told.err + str(sql(cli, "SELECT * FROM accounts"))
+    # Another session keeps it, and `none` removes it.
+    cli.good("accounts", "add", "reader1", "--replace", "--session", server.session("reader1"), "--no-check")
+    assert cli.good("accounts", "ls", "--json").json[0]["proxy"] == row["proxy"]
+    cli.good("accounts", "add", "reader1", "--replace", "--proxy", "none")
+    assert cli.good("accounts", "ls", "--json").json[0]["proxy"] == "none"
 
 
 def test_a_string_session_is_added_and_listed_without_a_secret(cli: CommandLine, server: LoopbackTelegram) -> None:

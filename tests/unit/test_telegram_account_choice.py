@@ -12,7 +12,7 @@ from floodmark.sources.telegram.channels import ChannelKnowledge
 def an_account(name: str, **fields: Any) -> AccountRow:
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
     usual: dict[str, Any] = dict.fromkeys(
-        ("phone", "tenant_id", "user_id", "reason", "holder", "lease_until", "last_used_at")
+        ("phone", "proxy", "tenant_id", "user_id", "reason", "holder", "lease_until", "last_used_at")
     )
     usual |= {"kind": "telegram", "api_id": 1, "state": "active", "created_at": long_ago, "updated_at": long_ago}
     return AccountRow(name=name, **{**usual, **fields})

@@ -14,10 +14,12 @@ import typer
 
 from floodmark.errors import InvalidInput
 from floodmark.model.accounts import Added, Person
-from floodmark.operations.handlers.accounts import Known, application_of, expect_account
+from floodmark.operations.handlers.accounts import Known, application_of, choose_proxy, expect_account
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram import login
 from floodmark.sources.telegram.accounts import Accounts
+from floodmark.sources.telegram.proxies import resolve_proxy
+from floodmark.sources.telegram.session_formats import ImportedSession, read_session_file, read_session_text
 
 from .login_options import SESSION_VARIABLE, LoginOptions
 from .output import console, plain
@@ -41,7 +43,16 @@ def add_account(cli: CliContext, options: LoginOptions) -> tuple[Added, Person |
     session = options.session
     if session is None and not is_by_phone:
         session = os.environ.get(SESSION_VARIABLE)
+    if not session and not is_by_phone and options.replace and options.proxy is not None and known.row is not None:
+        return _change_proxy(cli, options)
     return _store_session(cli, options, session) if session else _log_in(cli, options, known)
+
+
+def _change_proxy(cli: CliContext, options: LoginOptions) -> tuple[Added, Person | None]:
+    """Store the same session with another proxy."""
+    new = options.new_account(is_checked=not options.no_check)
+    with cli.busy("storing" if options.no_check else "testing the proxy with Telegram"):
+        return cli.work(lambda operations: operations.add_account(new))
 
 
 def _find_known(cli: CliContext, options: LoginOptions) -> Known:
@@ -59,7 +70,10 @@ def _find_known(cli: CliContext, options: LoginOptions) -> Known:
 
 
 def _store_session(cli: CliContext, options: LoginOptions, given: str) -> tuple[Added, Person | None]:
-    session = _read_session(given)
+    found = _read_session(cli, given)
+    session = found.session
+    if options.api_hash is not None and options.api_id is None:
+        options.api_id = found.api_id
     new = options.new_account(session, is_checked=not options.no_check)
     with cli.busy("storing" if options.no_check else "testing the session with Telegram"):
         done = cli.work(lambda operations: operations.add_account(new))
@@ -69,18 +83,25 @@ def _store_session(cli: CliContext, options: LoginOptions, given: str) -> tuple[
     return done
 
 
-def _read_session(given: str) -> str:
+def _read_session(cli: CliContext, given: str) -> ImportedSession:
+    address = cli.local_settings().telegram_test_server
+    server = None if address is None else login.parse_server(address)
     if given == "-":
-        return login.parse_session(_read_secret("Session") if sys.stdin.isatty() else sys.stdin.read(100_000))
-    # The text of a session is longer than a file name can be.
-    looks_like_a_file = len(given) < 256 and (given.endswith(".session") or os.sep in given or Path(given).exists())
-    return login.read_session_file(Path(given).expanduser()) if looks_like_a_file else login.parse_session(given)
+        text = _read_secret("Session") if sys.stdin.isatty() else sys.stdin.read(100_000)
+        return read_session_text(text, server)
+    return read_session_file(Path(given).expanduser(), server) if is_file(given) else read_session_text(given, server)
+
+
+def is_file(given: str) -> bool:
+    """Return whether a session is given as the path of a file: the text of one is longer than a name can be."""
+    return len(given) < 256 and (given.endswith(".session") or os.sep in given or Path(given).exists())
 
 
 def _log_in(cli: CliContext, options: LoginOptions, known: Known) -> tuple[Added, Person | None]:
     server = None if options.server is None else login.parse_server(options.server)
     options.phone = _read_phone(options)
     app = application_of(options.new_account(), cli.local_settings(), known, is_loopback=server is not None)
+    app.proxy = asyncio.run(resolve_proxy(choose_proxy(options.proxy, known), cli.local_settings()))
     signed_in = _sign_in(cli, options, app, server)
     options.api_id, options.api_hash = app.api_id, app.api_hash
     new = options.new_account(signed_in.session, signed_in.person.id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Annotated
 
 import msgspec
@@ -14,7 +15,7 @@ from floodmark.model.page import cursor_of, take
 from floodmark.operations.accounts import AccountShown
 
 from .confirmation import confirm
-from .login_options import LoginOptions
+from .login_options import ImportOptions, LoginOptions
 from .option_groups import expand_options
 from .output import counted, plain, print_json, safe, short, table
 from .root import AsJson, CliContext, DryRun, Yes, command_group
@@ -38,6 +39,25 @@ def add(context: typer.Context, *, options: LoginOptions) -> None:
     if options.phone is not None and options.session is not None:
         raise InvalidInput("--phone and --session contradict each other", hint="use only one of them")
     added, person = add_account(cli, options)
+    if options.as_json:
+        return print_json({**msgspec.structs.asdict(added), "person": person})
+    return _print_added(cli, added, person)
+
+
+@accounts.command("import")
+@expand_options
+def import_session(context: typer.Context, *, options: ImportOptions) -> None:
+    """Add an account with a session of Telethon or Pyrogram. It is tested and stored encrypted.
+
+    floodmark accounts import reader1.session
+    """
+    from .account_login import add_account, is_file  # noqa: PLC0415 - loads the database and Telethon
+
+    cli = CliContext.of(context)
+    name = options.name or (PurePath(options.session).stem if is_file(options.session) else None)
+    if name is None:
+        raise InvalidInput("the account needs a name", hint="add --name NAME, for example --name reader1")
+    added, person = add_account(cli, options.login_options(name))
     if options.as_json:
         return print_json({**msgspec.structs.asdict(added), "person": person})
     return _print_added(cli, added, person)
@@ -86,7 +106,7 @@ def ls(
         cli.out.print("No accounts yet." if after is None else f"No accounts after {plain(after)}.")
         return cli.note("Add one: floodmark accounts add NAME --phone +4915112345678")
     rows = [_row(row, now) for row in found]
-    cli.out.print(table("name", "phone", "tenant, user", "state", "session", "last used", rows=rows))
+    cli.out.print(table("name", "phone", "proxy", "tenant, user", "state", "session", "last used", rows=rows))
     if len(found) == limit:
         cli.note(f"[dim]More: floodmark accounts ls --after {plain(found[-1].name)}[/]")
     return None
@@ -98,6 +118,7 @@ def _row(row: AccountRow, now: datetime) -> list[object]:
     return [
         Text(safe(row.name), style="bold"),
         row.phone or "-",
+        row.proxy or "-",
         ", ".join(filter(None, (row.tenant_id, row.user_id))) or "-",
         Text(words, style="green" if is_active else "red"),
         f"open in {row.holder}" if row.holder else "free",

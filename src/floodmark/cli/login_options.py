@@ -22,7 +22,7 @@ class LoginOptions:
         str | None,
         typer.Option(
             metavar="SESSION",
-            help="Use a session of Telethon: a .session file, the text of a string session, or - to read it from "
+            help="Use a session of Telethon or Pyrogram: a .session file, the text of a session, or - to read it from "
             f"standard input (default: {SESSION_VARIABLE}).",
         ),
     ] = None
@@ -31,6 +31,14 @@ class LoginOptions:
     ] = None
     api_hash: Annotated[
         str | None, typer.Option(help="Hash of your application at Telegram (default: TELEGRAM_API_HASH).")
+    ] = None
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Proxy that it uses: socks5://USER:PASSWORD@HOST:PORT, mtproxy://SECRET@HOST:PORT, a link of "
+            "Telegram, or none (default: TELEGRAM_PROXY).",
+        ),
     ] = None
     tenant: Annotated[str | None, typer.Option(help="Tenant that owns it; posts have it as tenant_id.")] = None
     user: Annotated[str | None, typer.Option(help="User who owns it; posts have it as user_id.")] = None
@@ -58,8 +66,56 @@ class LoginOptions:
             api_hash=self.api_hash,
             phone=self.phone,
             identity=identity,
+            proxy=self.proxy,
             tenant_id=self.tenant,
             user_id=self.user,
             replace=self.replace,
             is_checked=is_checked,
+        )
+
+
+@dataclass(kw_only=True, repr=False)
+class ImportOptions:
+    """The options of `accounts import`. They contain secrets, so there is no `repr`."""
+
+    session: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|STRING",
+            help="A .session file or a string session, of Telethon or Pyrogram; - reads a string from standard input.",
+        ),
+    ]
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the account (default: the name of the file).")
+    ] = None
+    api_id: Annotated[
+        int | None, typer.Option(min=1, help="Id of your application at Telegram (default: TELEGRAM_API_ID).")
+    ] = None
+    api_hash: Annotated[
+        str | None, typer.Option(help="Hash of your application at Telegram (default: TELEGRAM_API_HASH).")
+    ] = None
+    proxy: Annotated[str | None, typer.Option(metavar="URL", help="Proxy that it uses (default: TELEGRAM_PROXY).")] = (
+        None
+    )
+    tenant: Annotated[str | None, typer.Option(help="Tenant that owns it; posts have it as tenant_id.")] = None
+    user: Annotated[str | None, typer.Option(help="User who owns it; posts have it as user_id.")] = None
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the session of an existing account.")] = False
+    no_check: Annotated[bool, typer.Option("--no-check", help="Store a session without testing it with Telegram.")] = (
+        False
+    )
+    as_json: AsJson = False
+
+    def login_options(self, name: str) -> LoginOptions:
+        """Return the same as options of `accounts add`."""
+        return LoginOptions(
+            name=name,
+            session=self.session,
+            api_id=self.api_id,
+            api_hash=self.api_hash,
+            proxy=self.proxy,
+            tenant=self.tenant,
+            user=self.user,
+            replace=self.replace,
+            no_check=self.no_check,
+            as_json=self.as_json,
         )

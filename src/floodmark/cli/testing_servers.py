@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.process.eventloop import stopped_by_signals
 from floodmark.testing.telegram.live_channels import LiveChannels, LivePlan, load_plan
+from floodmark.testing.telegram.preview import LoopbackPreview
 from floodmark.testing.telegram.server import LoopbackTelegram
 from floodmark.testing.web.news_site import NewsSite, SitePlan
 from floodmark.testing.web.site import Site
@@ -75,8 +76,12 @@ def serve_telegram(
     async def serve() -> None:
         stop = asyncio.Event()
         with stopped_by_signals(stop, seconds):
-            async with LoopbackTelegram(live.backend, port) as server:
+            async with (
+                LoopbackTelegram(live.backend, port) as server,
+                LoopbackPreview(live.backend, remembered=1000) as preview,
+            ):
                 _print_telegram(cli, live, server)
+                _print_preview(cli, live, preview)
                 work = [live.run()]
                 if flood_every is not None:
                     work.append(live.flood(server, flood_every))
@@ -110,6 +115,18 @@ def _print_telegram(cli: CliContext, live: LiveChannels, server: LoopbackTelegra
         f"floodmark accounts add {name} --phone +{account.phone} --server 127.0.0.1:{server.port} "
         "--api-id 1 --api-hash loopback[/]\n"
     )
+
+
+def _print_preview(cli: CliContext, live: LiveChannels, preview: LoopbackPreview) -> None:
+    cli.note("[bold]Or without an account[/]:")
+    _print_commands(
+        cli,
+        (
+            f"export TELEGRAM_PREVIEW_URL={preview.url} TELEGRAM_PREVIEW_DELAY=0 HTTP_ALLOW_HOSTS=127.0.0.1",
+            f"floodmark add telegram @{live.channels[-1].username} --preview --every 10s",
+        ),
+    )
+    cli.note("")
 
 
 def _telegram_commands(live: LiveChannels, server: LoopbackTelegram) -> Iterator[str]:

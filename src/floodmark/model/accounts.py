@@ -13,6 +13,10 @@ class AccountRow(Struct, frozen=True, kw_only=True):
     kind: str
     api_id: int
     phone: Annotated[str | None, Meta(description="The phone number, masked.")]
+    proxy: Annotated[
+        str | None,
+        Meta(description="Its own proxy, masked; `none` if it never uses one; null for that of TELEGRAM_PROXY."),
+    ]
     tenant_id: str | None
     user_id: str | None
     state: Literal["active", "parked"]

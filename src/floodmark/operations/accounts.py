@@ -16,6 +16,7 @@ _REFUSED = {502: "Telegram has ended the session, refuses it, or asks to wait."}
 
 AccountName = Annotated[Label, Path("The name of an account.", examples=["reader1"])]
 Identifier = Annotated[int, Meta(ge=1, le=_BIGGEST_ID)]
+Proxy = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class NewAccount(Struct, frozen=True, kw_only=True):
@@ -28,7 +29,8 @@ class NewAccount(Struct, frozen=True, kw_only=True):
     session: Annotated[
         str,
         Body(
-            "A string session of Telethon, with full access to the account. Required, except in a dry run.",
+            "A string session of Telethon or Pyrogram, with full access to the account. Required, except in a dry run"
+            " or to change the proxy of an account.",
             type=Annotated[str, Meta(min_length=1, max_length=2000)] | None,
             send=lambda text: text or None,
         ),
@@ -37,6 +39,13 @@ class NewAccount(Struct, frozen=True, kw_only=True):
     api_hash: Annotated[Name | None, Body("The hash of the application; TELEGRAM_API_HASH, if left out.")] = None
     phone: Annotated[Name | None, Body("Its phone number; only a part of it is shown.")] = None
     identity: Annotated[Identifier | None, Body("Its id at Telegram, if known.")] = None
+    proxy: Annotated[
+        Proxy | None,
+        Body(
+            "The proxy that it uses, as in socks5://USER:PASSWORD@HOST:PORT or mtproxy://SECRET@HOST:PORT; `none` to"
+            " use none, even if TELEGRAM_PROXY is set.",
+        ),
+    ] = None
     tenant_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
     user_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
     replace: Annotated[bool, Body("Replace the account of this name; values that are left out stay.")] = False

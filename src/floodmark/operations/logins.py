@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from .accounts import Identifier, StoredAccount
+from .accounts import Identifier, Proxy, StoredAccount
 from .declaration import Body, Fields, Path, delete, get, post
 from .words import Label, Name, Text
 
@@ -26,6 +26,9 @@ class NewLogin(Struct, frozen=True, kw_only=True):
     ] = None
     api_id: Annotated[Identifier | None, Body("The id of the application; TELEGRAM_API_ID, if left out.")] = None
     api_hash: Annotated[Name | None, Body("The hash of the application; TELEGRAM_API_HASH, if left out.")] = None
+    proxy: Annotated[Proxy | None, Body("The proxy that it uses, as in `AccountIn`; TELEGRAM_PROXY, if left out.")] = (
+        None
+    )
     tenant_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
     user_id: Annotated[Text | None, Body("The owner; posts contain it.")] = None
     replace: Annotated[bool, Body("Log in again to the account of this name.")] = False

@@ -80,10 +80,10 @@ class ProxyConnector(aiohttp.TCPConnector):
         # Names return only addresses that the guard of proxies allows.
         place = (await self._proxy_names.addresses(proxy.host))[0]
         made = Proxy(
-            ProxyType.SOCKS5 if proxy.is_socks else ProxyType.HTTP,
+            ProxyType.SOCKS5 if proxy.scheme == "socks5" else ProxyType.HTTP,
             place,
             proxy.port,
-            username=proxy.user,
+            username=proxy.username,
             password=proxy.password,
             rdns=False,
         )

@@ -19,6 +19,7 @@ from floodmark.model.durations import parse_every, parse_times
 from floodmark.model.hosts import allowed_hosts, parse_dns_server, resolved_hosts
 from floodmark.model.job import CatchUp, Overlap, Policy
 from floodmark.model.notification_kinds import KINDS, addresses_of, bot_id, kinds_of, smtp_server
+from floodmark.model.proxies import parse_proxy
 from floodmark.model.sinks import parse_sinks
 
 from .showing import Allowed, format_value
@@ -61,7 +62,10 @@ def _require_readable(read: Callable[[str], object]) -> Callable[[object], objec
 
     def check(value: object) -> object:
         if isinstance(value, str):
-            read(value)
+            try:
+                read(value)
+            except InvalidInput as error:
+                raise ValueError(str(error)) from error
         return value
 
     return check
@@ -162,6 +166,11 @@ HostMap = Annotated[
 ]
 DnsAddress = Annotated[
     str, BeforeValidator(_require_readable(parse_dns_server)), Allowed("an address, as in 10.0.0.53 or [::1]:5353")
+]
+TelegramProxyUrl = Annotated[
+    SecretStr,
+    BeforeValidator(_require_readable(parse_proxy)),
+    Allowed("a URL such as socks5://USER:PASSWORD@HOST:PORT or mtproxy://SECRET@HOST:PORT", is_secret=True),
 ]
 TimeList = Annotated[str, BeforeValidator(_require_readable(parse_times)), Allowed("durations, as in 1h, 1d, 7d")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)]
@@ -376,6 +385,11 @@ class Settings(BaseModel):
         default=None,
         description="HOST:PORT of a test server on this machine: logins go there instead of to Telegram.",
     )
+    telegram_proxy: TelegramProxyUrl | None = Field(
+        default=None,
+        description="Proxy through which accounts without their own one connect: socks5://USER:PASSWORD@HOST:PORT,"
+        " mtproxy://SECRET@HOST:PORT, or a link of Telegram.",
+    )
     telegram_call_timeout: Duration = Field(
         default=timedelta(seconds=30), description="Time-out of a call to Telegram."
     )
@@ -395,6 +409,14 @@ class Settings(BaseModel):
         default="1h,1d,7d",
         description="Ages of posts at which views, forwards and reactions are sampled, for jobs with"
         " `--engagement default` and for posts that are revisited.",
+    )
+    telegram_preview_url: HttpUrl = Field(
+        default="https://t.me", description="Site with the web previews of channels, for jobs with `--preview`."
+    )
+    telegram_preview_delay: DurationOrNone = Field(
+        default=timedelta(seconds=3),
+        description="Pause between two requests for web previews, in all processes together; longer if robots.txt"
+        " asks for it.",
     )
     retry_max_attempts: Count = Field(
         default=5, description="Maximum number of attempts of one call to a source or to Redis."

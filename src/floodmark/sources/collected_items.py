@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Text, and_, cast, func, or_, select
 
 from floodmark.store.database import Database
+from floodmark.store.dialects import chunks
 from floodmark.store.tables import items, jobs, watermarks
 
 
@@ -44,9 +45,12 @@ class CollectedItems:
 
     async def data(self, stream: str, keys: Sequence[str]) -> dict[str, Any]:
         """Return the stored data of items by key."""
-        query = select(items.c.key, items.c.data).where(items.c.stream == stream, items.c.key.in_(keys))
+        found: dict[str, Any] = {}
         async with self._database.reading() as connection:
-            return {row.key: row.data for row in await connection.execute(query)}
+            for some in chunks(keys):
+                query = select(items.c.key, items.c.data).where(items.c.stream == stream, items.c.key.in_(some))
+                found |= {row.key: row.data for row in await connection.execute(query)}
+        return found
 
     async def existing(self, stream: str, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are stored, also as tombstones."""
@@ -54,8 +58,10 @@ class CollectedItems:
         async with self._database.reading() as connection:
             return set((await connection.execute(query)).scalars())
 
-    async def count_jobs(self, source: str) -> int:
-        """Return the number of jobs of a source."""
+    async def count_jobs(self, source: str, *, without_param: str | None = None) -> int:
+        """Return the number of jobs of a source, without those that name a param."""
         query = select(func.count()).select_from(jobs).where(jobs.c.source == source)
+        if without_param is not None:
+            query = query.where(cast(jobs.c.params, Text).not_like(f'%"{without_param}"%'))
         async with self._database.reading() as connection:
             return int((await connection.execute(query)).scalar_one())

@@ -105,7 +105,7 @@ def describe_stored(stored: StoredAccount) -> str:
 async def _store(view: View, fields: Mapping[str, list[str]]) -> Response:
     """Store an account with a session, which Telegram is asked about first."""
     if not first(fields, "session").strip():
-        raise InvalidInput("the session is missing", hint="paste a string session of Telethon")
+        raise InvalidInput("the session is missing", hint="paste a string session of Telethon or Pyrogram")
     new = NewAccount(**_read_given(fields), session=first(fields, "session"), is_checked=True)
     stored = await view.operations.store_account(new)
     return go_to(view, view.url(f"/accounts/{new.name}"), describe_stored(stored))
@@ -142,7 +142,9 @@ def _forget_login(view: View, response: Response) -> Response:
 
 def _read_given(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the fields that both ways to add an account have in common."""
-    texts = {name: first(fields, name).strip() or None for name in ("phone", "api_hash", "tenant_id", "user_id")}
+    texts = {
+        name: first(fields, name).strip() or None for name in ("phone", "api_hash", "proxy", "tenant_id", "user_id")
+    }
     name, api_id = first(fields, "name").strip(), first(fields, "api_id").strip()
     if not name:
         raise InvalidInput("the name is missing", hint="choose one, for example reader1")

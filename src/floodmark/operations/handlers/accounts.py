@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from floodmark.coordination.signals.port import Topic
 from floodmark.errors import FloodmarkError, InvalidInput, NotFound
@@ -20,12 +20,13 @@ from floodmark.operations.accounts import AccountOperations, AccountShown, NewAc
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, check_name, name_taken, same_session
+from floodmark.sources.telegram.proxies import mask_proxy, resolve_proxy
 from floodmark.wiring.services import services_for
 
 from .base import Handlers
 
 if TYPE_CHECKING:
-    from floodmark.sources.telegram.login import Application
+    from floodmark.sources.telegram.login import Application, Server
 
 # Time to disconnect after the deadline of a test.
 _SPARE = timedelta(seconds=15)
@@ -55,8 +56,11 @@ class AccountHandlers(AccountOperations, Handlers):
         if dry_run:
             is_there = known.row is not None
             return StoredAccount(account=known.row, replaced=is_there, resumed=(), person=None, dry_run=True)
+        if not new.session and new.proxy is not None and known.secrets is not None:
+            # Only its proxy changes.
+            new = replace(new, session=known.secrets.session)
         if not new.session:
-            raise InvalidInput("session is missing", hint="send a string session of Telethon, or dry_run")
+            raise InvalidInput("session is missing", hint="send a string session of Telethon or Pyrogram, or dry_run")
         added, person = await self._add(new, known)
         return StoredAccount(**asdict(added), person=person, dry_run=False)
 
@@ -94,10 +98,17 @@ class AccountHandlers(AccountOperations, Handlers):
 
     async def _add(self, new: NewAccount, known: Known) -> tuple[Added, Person | None]:
         from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
+        from floodmark.sources.telegram.session_formats import read_session_text  # noqa: PLC0415
 
-        session = login.parse_session(new.session)
+        given = read_session_text(new.session, self._test_server())
+        session = given.session
+        if new.api_hash and new.api_id is None and given.api_id is not None:
+            new = replace(new, api_id=given.api_id)
         is_loopback = login.is_loopback(login.server_of(session))
+        proxy = choose_proxy(new.proxy, known)
         app = application_of(new, self.resources.settings, known, is_loopback=is_loopback)
+        if new.is_checked:
+            app.proxy = await resolve_proxy(proxy, self.resources.settings)
         person = await self._check(new.name, session, app) if new.is_checked else None
         async with self.transaction(Topic.JOBS):
             added = await self._accounts.add(
@@ -107,6 +118,7 @@ class AccountHandlers(AccountOperations, Handlers):
                 session=session,
                 phone=new.phone or (known.secrets.secrets.phone if known.secrets is not None else None),
                 identity=new.identity if person is None else person.id,
+                proxy=proxy,
                 tenant_id=new.tenant_id or (known.row.tenant_id if known.row is not None else None),
                 user_id=new.user_id or (known.row.user_id if known.row is not None else None),
                 replace=new.replace,
@@ -114,6 +126,12 @@ class AccountHandlers(AccountOperations, Handlers):
             action = "account.replaced" if added.replaced else "account.added"
             await self.record(action, f"account:{new.name}", after=_describe_account(added.account))
         return added, person
+
+    def _test_server(self) -> "Server | None":
+        from floodmark.sources.telegram.login import parse_server  # noqa: PLC0415 - heavy
+
+        address = self.resources.settings.telegram_test_server
+        return None if address is None else parse_server(address)
 
     @cached_property
     def _vault(self) -> Vault:
@@ -135,7 +153,8 @@ class AccountHandlers(AccountOperations, Handlers):
         async with self._accounts.hold(name, holder=self._holder(), ttl=self._deadline + _SPARE):
             # Read under the lease: it may just have been replaced.
             account = await self._accounts.get(name)
-            app = Application(account.api_id, account.api_hash)
+            proxy = await resolve_proxy(account.secrets.proxy, self.resources.settings)
+            app = Application(account.api_id, account.api_hash, proxy)
             return await check(account.session, app, account=name, timeout=self._deadline)
 
     async def _check(self, name: str, session: str, app: "Application") -> Person:
@@ -173,6 +192,12 @@ async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace
         return Known(row=row)
 
 
+def choose_proxy(given: str | None, known: Known) -> str | None:
+    """Return the proxy of an account: the given one, else the stored one. `InvalidInput` if it is not one."""
+    mask_proxy(given)
+    return given or (None if known.secrets is None else known.secrets.secrets.proxy)
+
+
 def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loopback: bool) -> "Application":
     """Return the application of a session: the given one, else that of the settings, else the stored one."""
     from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
@@ -197,4 +222,4 @@ def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loop
 
 def _describe_account(row: AccountRow) -> dict[str, object]:
     """Return what the audit log may contain of an account."""
-    return {name: getattr(row, name) for name in ("name", "phone", "tenant_id", "user_id", "state")}
+    return {name: getattr(row, name) for name in ("name", "phone", "proxy", "tenant_id", "user_id", "state")}

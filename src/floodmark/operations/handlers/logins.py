@@ -12,9 +12,10 @@ from floodmark.operations.accounts import NewAccount, StoredAccount
 from floodmark.operations.logins import LoginOperations, LoginStep, NewLogin
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
+from floodmark.sources.telegram.proxies import resolve_proxy
 from floodmark.sources.telegram.stored_logins import MOST_TRIES, StoredLogins
 
-from .accounts import AccountHandlers, application_of, expect_account
+from .accounts import AccountHandlers, application_of, choose_proxy, expect_account
 from .base import Handlers
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class LoginHandlers(LoginOperations, Handlers):
             raise InvalidInput("phone is missing", hint="send it with its country code, for example +4915112345678")
         phone, server = login.parse_phone(new.phone or stored_phone or ""), self._server()
         app = application_of(_account(new), self.resources.settings, known, is_loopback=server is not None)
+        new = replace(new, proxy=choose_proxy(new.proxy, known))
+        app.proxy = await resolve_proxy(new.proxy, self.resources.settings)
         await self._logins.require_room(self.actor.who, new.name)
         pending = await login.send_code(app, phone, timeout=self._deadline, server=server)
         values = {**asdict(replace(new, phone=phone, api_id=app.api_id, api_hash=app.api_hash))}
@@ -79,7 +82,7 @@ class LoginHandlers(LoginOperations, Handlers):
     async def _enter(self, values: Mapping[str, Any], secret: str, *, is_code: bool) -> "SignedIn | None":
         from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
 
-        app, pending = _continued(values)
+        app, pending = await self._continued(values)
         if is_code:
             return await login.enter_code(app, pending, secret.strip(), timeout=self._deadline)
         return await login.enter_password(app, pending, secret, timeout=self._deadline)
@@ -94,9 +97,16 @@ class LoginHandlers(LoginOperations, Handlers):
             stored = await accounts.store_account(new)
         except FloodmarkError:
             # Nobody has this session: do not leave it open at Telegram.
-            await login.log_out(_continued(values)[0], signed_in.session, timeout=self._deadline)
+            app, _ = await self._continued(values)
+            await login.log_out(app, signed_in.session, timeout=self._deadline)
             raise
         return replace(stored, person=signed_in.person)
+
+    async def _continued(self, values: Mapping[str, Any]) -> "tuple[Application, PendingLogin]":
+        from floodmark.sources.telegram.login import Application, PendingLogin  # noqa: PLC0415 - heavy
+
+        proxy = await resolve_proxy(values.get("proxy"), self.resources.settings)
+        return Application(values["api_id"], values["api_hash"], proxy), PendingLogin(**values["pending"])
 
     @cached_property
     def _vault(self) -> Vault:
@@ -120,9 +130,3 @@ class LoginHandlers(LoginOperations, Handlers):
 
 def _account(new: NewLogin, *, session: str = "", identity: int | None = None) -> NewAccount:
     return NewAccount(**asdict(new), session=session, identity=identity, is_checked=False)
-
-
-def _continued(values: Mapping[str, Any]) -> "tuple[Application, PendingLogin]":
-    from floodmark.sources.telegram.login import Application, PendingLogin  # noqa: PLC0415 - heavy
-
-    return Application(values["api_id"], values["api_hash"]), PendingLogin(**values["pending"])

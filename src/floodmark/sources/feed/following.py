@@ -23,7 +23,8 @@ from floodmark.sources.web.extraction.pool import ExtractionPool
 from floodmark.sources.web.nesting import TooNested
 from floodmark.sources.web.responses import HTML_TYPES, make_request
 from floodmark.sources.web.robots import FORBIDDEN, Robots
-from floodmark.sources.web.source import ROBOTS_LIMITS, fetch_robots
+from floodmark.sources.web.robots_cache import fetch_robots
+from floodmark.sources.web.source import ROBOTS_LIMITS
 from floodmark.sources.web.urls import normalize_url, origin_of
 
 from .params import FeedParams

@@ -1,9 +1,9 @@
 """Accounts and the leases of their sessions. Table: `accounts`; in `jobs`, the jobs that a lost account has paused; in
 `leases`, requests for a session that another process has open.
 
-`secrets` is one encrypted JSON object: the hash of the application, the session, the phone number. The column `phone`
-contains only the part of the number that may be shown. `updated_at` changes when an account is stored, parked or
-activated; a lease changes only `holder`, `lease_until` and `last_used_at`.
+`secrets` is one encrypted JSON object: the hash of the application, the session, the phone number, the proxy. Of the
+last two, the columns `phone` and `proxy` contain only the part that may be shown. `updated_at` changes when an account
+is stored, parked or activated; a lease changes only `holder`, `lease_until` and `last_used_at`.
 """
 
 import base64
@@ -28,6 +28,7 @@ from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present
 from floodmark.store.tables import jobs
 
+from .proxies import mask_proxy
 from .tables import accounts, telegram_channels
 
 _MAX_PAGE = 500
@@ -43,10 +44,19 @@ _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('floodmark.accounts
 class Secrets:
     """The secrets of an account. Not a struct, so that no printing or encoding of an account can expose them."""
 
-    __slots__ = ("api_hash", "identity", "phone", "session")
+    __slots__ = ("api_hash", "identity", "phone", "proxy", "session")
 
-    def __init__(self, *, api_hash: str, session: str, phone: str | None = None, identity: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        api_hash: str,
+        session: str,
+        phone: str | None = None,
+        identity: int | None = None,
+        proxy: str | None = None,
+    ) -> None:
         self.api_hash, self.session, self.phone, self.identity = api_hash, session, phone, identity
+        self.proxy = proxy
 
     def __repr__(self) -> str:
         return "***"
@@ -85,6 +95,7 @@ class Accounts:
         session: str,
         phone: str | None = None,
         identity: int | None = None,
+        proxy: str | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
         replace: bool = False,
@@ -95,12 +106,15 @@ class Accounts:
         has the session of a replaced account open keeps it open. `identity` is the user id at Telegram.
         """
         check_name(name)
-        secrets = Secrets(api_hash=api_hash, session=session, phone=phone, identity=identity)
+        secrets = Secrets(api_hash=api_hash, session=session, phone=phone, identity=identity, proxy=proxy)
         sealed, now = self._vault.seal(_encode(secrets), label=name), present(self._database, self._clock)
         values = {
             "api_id": api_id,
             "secrets": sealed,
             "phone": mask_phone(phone),
+            "proxy": mask_proxy(proxy),
+            # A takeout session belongs to a session.
+            "takeout_id": None,
             "tenant_id": tenant_id,
             "user_id": user_id,
             "state": "active",
@@ -223,6 +237,19 @@ class Accounts:
         async with self._database.writing() as connection:
             taken = await connection.execute(query.values(holder=holder, lease_until=until, last_used_at=now))
         return bool(taken.rowcount)
+
+    async def takeout(self, name: str) -> int | None:
+        """Return the open takeout session of an account."""
+        async with self._database.reading() as connection:
+            query = select(accounts.c.takeout_id).where(accounts.c.name == name)
+            found: int | None = (await connection.execute(query)).scalar()
+            return found
+
+    async def store_takeout(self, name: str, takeout_id: int | None) -> None:
+        """Store the takeout session that was begun, or that it has ended."""
+        query = update(accounts).where(accounts.c.name == name)
+        async with self._database.writing() as connection:
+            await connection.execute(query.values(takeout_id=takeout_id))
 
     async def release(self, name: str, *, holder: str) -> None:
         """Release the lease of the session, if `holder` still holds it."""

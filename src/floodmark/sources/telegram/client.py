@@ -15,6 +15,8 @@ from telethon.tl import types
 
 from floodmark.version import __version__
 
+from .proxies import ResolvedProxy
+
 _CONNECT_SECONDS = 10
 # Telethon logs every broken connection as an error; our own messages report the result.
 _QUIET = logging.getLogger("telethon.floodmark")
@@ -68,6 +70,7 @@ def make_client(
     api_hash: str,
     *,
     listener: UpdateListener | None = None,
+    proxy: ResolvedProxy | None = None,
     request_retries: int = 0,
     retry_delay: int = 0,
 ) -> UpdatesClient:
@@ -88,6 +91,7 @@ def make_client(
         flood_sleep_threshold=0,
         raise_last_call_error=True,
         receive_updates=False,
+        **({} if proxy is None else proxy.client_options()),
     )
     client.listener = listener
     return client

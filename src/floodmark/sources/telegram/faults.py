@@ -68,6 +68,10 @@ class UnknownChannel(Gone):
     """The access hash of the channel is not valid for the account: looking it up again may help."""
 
 
+class TakeoutEnded(Permanent):
+    """The takeout session is no longer valid: a new one may be begun."""
+
+
 def translate(error: Exception, *, account: str, method: str, target: str, now: datetime) -> Exception:
     """Return the error to raise for an error of Telethon; errors of sources are returned unchanged."""
     if isinstance(error, SourceError):
@@ -82,8 +86,10 @@ def translate(error: Exception, *, account: str, method: str, target: str, now: 
             return _gone(error, target, why)
     if isinstance(error, _TRANSIENT):
         return Transient(f"{method} on account {account}: {_describe(error)}")
-    kind = TargetDenied if isinstance(error, errors.RPCError) else Permanent
-    return kind(f"{method} on account {account} was refused: {_describe(error)}")
+    refusal: type[Permanent] = TargetDenied if isinstance(error, errors.RPCError) else Permanent
+    if isinstance(error, errors.TakeoutInvalidError):
+        refusal = TakeoutEnded
+    return refusal(f"{method} on account {account} was refused: {_describe(error)}")
 
 
 def _slow_down(error: errors.FloodError, *, account: str, method: str, now: datetime) -> SlowDown:
@@ -93,7 +99,15 @@ def _slow_down(error: errors.FloodError, *, account: str, method: str, now: date
     until = now + wait
     clock = f"{until:%H:%M:%S}" if until.date() == now.date() else f"{until:%Y-%m-%d %H:%M:%S}"
     what = "FloodWait" if isinstance(error, errors.FloodWaitError) else type(error).__name__.removesuffix("Error")
-    return SlowDown(wait, f"telegram:{account}:{method}", f"{what} on account {account} ({method}) until {clock}")
+    key = f"telegram:{account}:{method}"
+    if isinstance(error, errors.TakeoutInitDelayError):
+        # The wait is a day; the owner of the account can end it at once.
+        reason = (
+            f"Telegram begins no takeout session on account {account} until {clock}; to begin now, allow the export of"
+            f" data in a Telegram app of this account, then: floodmark limits clear {key}"
+        )
+        return SlowDown(wait, key, reason)
+    return SlowDown(wait, key, f"{what} on account {account} ({method}) until {clock}")
 
 
 def _gone(error: Exception, target: str, why: str) -> Gone:

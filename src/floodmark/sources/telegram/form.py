@@ -8,7 +8,7 @@ from floodmark.model.accounts import AccountRow, JoinedChannel
 from floodmark.model.spec import JobSpec
 from floodmark.sources.form import CheckTools, FoundTarget, JobForm, ParamOption, TargetListing
 
-from .targets import complete_job, default_schedule, fit_of
+from .targets import complete_job, default_schedule, fit_of, parse_params
 
 if TYPE_CHECKING:
     from floodmark.model.fleet import Finding
@@ -20,6 +20,8 @@ def _complete(spec: JobSpec, settings: "Settings") -> JobSpec:
 
 
 def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[AccountRow]) -> str | None:
+    if parse_params(spec.params).preview:
+        return None
     name = spec.account
     if name is not None and all(account.name != name for account in accounts):
         return f"There is no account {name} yet. Add it: floodmark accounts add {name} --phone +..."
@@ -88,6 +90,8 @@ FORM = JobForm(
             metavar="TIMES",
         ),
         ParamOption("comments", "Also collect the comments in its discussion group.", kind=bool),
+        ParamOption("preview", "Read the public web preview of the channel, without an account.", kind=bool),
+        ParamOption("takeout", "Read the first, long history in a takeout session of the account.", kind=bool),
         ParamOption("raw", "Also store each message as Telegram sent it.", kind=bool),
     ),
 )

@@ -2,16 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from telethon.tl import types
 from telethon.tl.functions.channels import GetMessagesRequest
 from telethon.tl.functions.messages import GetHistoryRequest
 from telethon.tl.functions.messages import GetMessagesRequest as GetOwnMessagesRequest
 
-from floodmark.errors import Gone
 from floodmark.model.batch import Item
 from floodmark.observability.events import FetchTimed
 
@@ -19,10 +19,14 @@ from .channel_lookup import find_in_answer
 from .channels import KnownChannel
 from .faults import UnknownChannel
 from .forum_topics import add_topics
+from .id_order import require_same_ids
 from .peer_names import PeerNames
 from .posts import items_of
 from .services import TelegramServices
 from .sessions import HISTORY, Session
+
+if TYPE_CHECKING:
+    from .takeouts import Takeout
 
 PAGE = 100
 # In an incremental run a page with fewer messages is taken for the newest one, without a request for the next page. If
@@ -35,8 +39,6 @@ _AHEAD = 3
 _FAST_SECONDS, _AT_ONCE = 0.05, 4 * PAGE
 # Turns of the event loop until a request is on the wire: it passes through a few tasks of ours and of Telethon.
 _TURNS = 10
-# Dates of neighbouring messages may be out of order by a little.
-_SAME_TIME = timedelta(minutes=1)
 # The dates that a request can contain; nothing was posted outside them.
 _FIRST_DATE, _LAST_DATE = datetime(2000, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
 
@@ -68,7 +70,10 @@ class Lookup(Protocol):
 
 
 class ChannelHistory:
-    """Reads a channel in ascending order of ids. `with_raw`: items contain the whole message."""
+    """Reads a channel in ascending order of ids, in a takeout session if there is one.
+
+    `with_raw`: items contain the whole message.
+    """
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class ChannelHistory:
         services: TelegramServices,
         with_raw: bool = False,
     ) -> None:
+        self._takeout: Takeout | None = None
         self._session, self._lookup, self._target, self._services = session, lookup, target, services
         self._with_raw = with_raw
         self.channel = channel
@@ -98,6 +104,15 @@ class ChannelHistory:
         """Set the newest message that was read before: the next page raises `Gone` if ids start again below it."""
         self._last_read = (message_id, date)
 
+    @contextmanager
+    def inside(self, takeout: "Takeout") -> Iterator[None]:
+        """Make the calls in a takeout session during a block."""
+        self._takeout = takeout
+        try:
+            yield
+        finally:
+            self._takeout = None
+
     async def items(self, found: FoundMessages) -> list[Item]:
         """Return the items of messages; deleted ones are left out."""
         channel = self.channel
@@ -113,7 +128,7 @@ class ChannelHistory:
         # One place of the page is for the newest message up to `after`, to check that ids did not start again.
         found, names = await self._history(offset_id=after + 1, add_offset=-PAGE + (last_read is not None), limit=PAGE)
         if last_read is not None:
-            _require_same_ids(found, last_read, self._target)
+            require_same_ids(((message.id, message.date) for message in found), last_read, self._target)
         seconds = time.monotonic() - began
         # An id must not be read twice, or reading would never end; do not rely on the server's use of offsets.
         if found and found[0].id <= after:
@@ -181,7 +196,8 @@ class ChannelHistory:
 
     async def _send(self, method: str, request: Callable[[], Any]) -> Any:
         self._asked += 1
-        return await self._session.call(method, request(), target=self._target, channel_id=self.channel.channel_id)
+        calls = self._takeout or self._session
+        return await calls.call(method, request(), target=self._target, channel_id=self.channel.channel_id)
 
 
 def input_peer(channel: KnownChannel) -> Any:
@@ -202,22 +218,6 @@ def request_messages(channel: KnownChannel, ids: Sequence[int]) -> Any:
     if channel.channel_id < 0:
         return GetOwnMessagesRequest(wanted)
     return GetMessagesRequest(types.InputChannel(channel.channel_id, channel.access_hash), wanted)
-
-
-def _require_same_ids(found: Sequence[Any], last_read: tuple[int, datetime], target: str) -> None:
-    """Raise `Gone` if a message has a lower id than the newest one that was read, but was posted later.
-
-    The ids of a channel only grow. If they start again, new messages are below the watermark and would never be read.
-    """
-    newest, date = last_read
-    for message in found:
-        if message.id <= newest and message.date is not None and message.date > date + _SAME_TIME:
-            raise Gone(
-                f"the message ids of {target} started again: message {message.id} is from"
-                f" {message.date:%Y-%m-%d %H:%M}, but message {newest} from {date:%Y-%m-%d %H:%M} was collected before",
-                hint="Check that it is still the channel you want. `floodmark watermark reset` collects it from its"
-                " first message; posts whose number was used before become new revisions. Then resume the job",
-            )
 
 
 async def read_pages(

@@ -8,15 +8,12 @@ returns the values that the next step needs.
 import asyncio
 import ipaddress
 import re
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from telethon import TelegramClient, errors
-from telethon.crypto import AuthKey
 from telethon.sessions import StringSession
 from telethon.tl import functions, types
 
@@ -25,15 +22,13 @@ from floodmark.model.accounts import Person
 
 from .client import make_client
 from .faults import translate
-from .hints import LOG_IN
+from .proxies import ResolvedProxy
 
 REGISTER = "https://my.telegram.org"
 
 # The data centre in a session for a test server; a loopback server acts as all data centres.
 _TEST_DC = 2
 _DISCONNECT_SECONDS = 5
-_KEY_BYTES = 256
-_SQLITE_MAGIC = b"SQLite format 3\0"
 _PHONE = re.compile(r"\+?[0-9]{7,15}", re.ASCII)
 
 _DELIVERY = {
@@ -59,12 +54,15 @@ class Server(NamedTuple):
 
 
 class Application:
-    """The application that logs in, as registered with Telegram. `repr` does not show its hash."""
+    """The application that logs in, as registered with Telegram, and the proxy that it uses.
 
-    __slots__ = ("api_hash", "api_id")
+    `repr` does not show its hash.
+    """
 
-    def __init__(self, api_id: int, api_hash: str) -> None:
-        self.api_id, self.api_hash = api_id, api_hash
+    __slots__ = ("api_hash", "api_id", "proxy")
+
+    def __init__(self, api_id: int, api_hash: str, proxy: ResolvedProxy | None = None) -> None:
+        self.api_id, self.api_hash, self.proxy = api_id, api_hash, proxy
 
     def __repr__(self) -> str:
         return f"Application({self.api_id})"
@@ -175,70 +173,6 @@ def person_of(me: types.User) -> Person:
     return Person(id=me.id, name=name, username=me.username)
 
 
-def parse_session(text: str) -> str:
-    """Return a string session without white space, checked as far as possible without connecting."""
-    text = "".join(text.split())
-    try:
-        session = StringSession(text)
-    except Exception:  # noqa: BLE001 - reported below, without its message, which may contain a part of the session
-        session = None
-    if session is None or not text:
-        raise InvalidInput(
-            f"that is not a string session of Telethon: it has {len(text)} characters",
-            hint="one begins with 1 and has 353 characters; or give the path of a .session file",
-        )
-    if not session.auth_key:
-        raise InvalidInput("this session has no key: it was never logged in", hint=LOG_IN)
-    return text
-
-
-def read_session_file(path: Path) -> str:
-    """Return the session in a `.session` file of Telethon as text. The file is only read, and may be in use."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_SQLITE_MAGIC))
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}", hint="check the path") from error
-    if not start:
-        raise InvalidInput(f"{path} is empty", hint=LOG_IN)
-    if start != _SQLITE_MAGIC:
-        raise InvalidInput(f"{path} is not a session file", hint="give a .session file made by Telethon")
-    return _make_session(path, _read_row(path))
-
-
-def _read_row(path: Path) -> tuple[Any, ...] | None:
-    # Immutable: SQLite takes no lock and writes no journal, so that other users of the file are not affected.
-    address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            row: tuple[Any, ...] | None = connection.execute(
-                "SELECT dc_id, server_address, port, auth_key FROM sessions LIMIT 1"
-            ).fetchone()
-            return row
-    except sqlite3.Error as error:
-        raise InvalidInput(
-            f"{path} is not a session file of Telethon ({error})",
-            hint="other libraries have other formats; give a .session file or a string session made by Telethon",
-        ) from error
-
-
-def _make_session(path: Path, row: tuple[Any, ...] | None) -> str:
-    dc_id, address, port, key = row or (None, None, None, None)
-    if not key:
-        raise InvalidInput(f"{path} has no key: it was never logged in", hint=LOG_IN)
-    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
-        raise InvalidInput(f"the key in {path} is damaged", hint=LOG_IN)
-    session = StringSession()
-    try:
-        # In this order: `set_dc` clears the key.
-        session.set_dc(int(dc_id), str(ipaddress.ip_address(address)), int(port))
-        session.auth_key = AuthKey(key)
-        return str(session.save())
-    except Exception as error:
-        # The values in a file may be of any type.
-        raise InvalidInput(f"{path} does not say which server it belongs to", hint=LOG_IN) from error
-
-
 # Where
 
 
@@ -278,7 +212,7 @@ async def _connected(
 ) -> AsyncIterator[TelegramClient]:
     """Yield a connected client for one step, which must end within `timeout`; translates errors."""
     # One retry of a request: Telegram may redirect the first one to another data centre.
-    client = make_client(session, app.api_id, app.api_hash, request_retries=1, retry_delay=1)
+    client = make_client(session, app.api_id, app.api_hash, proxy=app.proxy, request_retries=1, retry_delay=1)
     try:
         try:
             async with asyncio.timeout(timeout.total_seconds()):

@@ -12,7 +12,7 @@ from .channels import ChannelKnowledge, ChannelReference
 from .plans import parse_mark
 from .services import TelegramServices
 from .sessions import Sessions, scope_of
-from .targets import normalise_target
+from .targets import normalise_target, parse_params
 
 
 class Placement:
@@ -24,8 +24,12 @@ class Placement:
     async def workers_of(self, leases: Sequence[Lease]) -> list[str | None]:
         """Return the preferred worker of each run; None if there is no account for it."""
         rows = {row.name: row for row in await self._services.accounts.active()}
-        predicted = await self._predict([lease for lease in leases if lease.job.account is None], rows)
-        accounts = [rows.get(lease.job.account or predicted.get(lease.execution_id, "")) for lease in leases]
+        unnamed = [lease for lease in leases if lease.job.account is None and not _is_preview(lease)]
+        predicted = await self._predict(unnamed, rows)
+        named = {lease.execution_id: lease.job.account for lease in leases if not _is_preview(lease)}
+        accounts = [
+            rows.get(named.get(lease.execution_id) or predicted.get(lease.execution_id, "")) for lease in leases
+        ]
         return [None if row is None else self._worker_of(row) for row in accounts]
 
     def _worker_of(self, row: AccountRow) -> str:
@@ -56,6 +60,14 @@ class Placement:
                 counts[name] += 1
             predicted[lease.execution_id] = name
         return predicted
+
+
+def _is_preview(lease: Lease) -> bool:
+    """Return whether a run uses no account."""
+    try:
+        return parse_params(lease.job.params).preview
+    except InvalidInput:
+        return False
 
 
 def refer_to_channel(lease: Lease) -> ChannelReference | None:

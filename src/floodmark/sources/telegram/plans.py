@@ -20,6 +20,8 @@ Moment = Annotated[datetime, Meta(tz=True)]
 _FALLBACK_WINDOW = timedelta(hours=24)
 # A known change may bring the next revisit forward this many times: some channels edit every post.
 _SOONER = 10
+# A day is complete once this much of the next one has passed: clocks differ, and albums take a moment.
+_DAY_IS_OVER_AFTER = timedelta(minutes=5)
 
 
 class UnfinishedRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,6 +68,8 @@ class ChannelMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For each age in seconds: how far the engagement of posts was sampled."""
     account: str | None = None
     """For a basic group: the account that numbers its messages."""
+    previewed: int | None = None
+    """The newest post that was read through the web preview."""
     complete: bool = False
     """For a job of a single day: the day is over and all its posts have been read."""
     run: UnfinishedRun | None = None
@@ -175,6 +179,11 @@ def _plan_day(mark: ChannelMark, day: date) -> ReadingPlan:
     if mark.id is not None:
         return ReadingPlan(mode="historical", after=mark.id, until=end)
     return ReadingPlan(mode="historical", since=begin, until=end)
+
+
+def is_day_over(end: datetime, now: datetime) -> bool:
+    """Return whether a day that ends at `end` is complete."""
+    return now >= end + _DAY_IS_OVER_AFTER
 
 
 def is_revisit_due(mark: ChannelMark, params: TelegramParams, *, is_forced: bool, now: datetime) -> bool:

@@ -19,16 +19,14 @@ from .channel_lookup import ChannelLookup
 from .comments import CommentReading
 from .completeness import coverage_of, fill_gaps
 from .history import ChannelHistory, MessagePage, read_pages
-from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark, plan_comments
+from .plans import ChannelMark, ReadingPlan, UnfinishedRun, encode_mark, is_day_over, plan_comments
+from .preview.sameness import drop_previewed
 from .revisits import revisit
 from .sampling import EngagementSampling, sightings
 from .services import TelegramServices
 from .sessions import Session
 from .targets import TelegramParams
 from .wanted_media import wanted_files
-
-# A day is complete once this much of the next one has passed: clocks differ, and albums take a moment.
-_DAY_IS_OVER_AFTER = timedelta(minutes=5)
 
 
 class ChannelReading:
@@ -103,7 +101,7 @@ class ChannelReading:
                 async for batch in self._fill(history):
                     yield batch
             if self._run.phase == "new":
-                async for batch in self._read_new(history, will_go_on=revisit_from is not None):
+                async for batch in self._read_new_posts(history, will_go_on=revisit_from is not None):
                     yield batch
                 self._record_read(history)
                 if revisit_from is None and self._has_changes(history):
@@ -157,6 +155,28 @@ class ChannelReading:
             starts.append(await history.id_before_newest(plan.newest))
         return min(starts)
 
+    async def _read_new_posts(self, history: ChannelHistory, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
+        """Yield new posts; in the first run in a takeout session, if the job wants one."""
+        if not self._params.takeout:
+            async for batch in self._read_new(history, will_go_on=will_go_on):
+                yield batch
+            return
+        from .takeouts import Takeout, finish_takeout  # noqa: PLC0415 - only some jobs use it
+
+        accounts = self._services.accounts
+        is_first = self._plan.mode == "historical" and (self._known_upto is None or self._plan.is_resumed)
+        if not is_first:
+            # The process may have been killed before it ended the session of the first run.
+            await finish_takeout(self._session, accounts, target=self._target)
+            async for batch in self._read_new(history, will_go_on=will_go_on):
+                yield batch
+            return
+        async with Takeout(self._session, accounts, target=self._target) as takeout:
+            with history.inside(takeout):
+                async for batch in self._read_new(history, will_go_on=will_go_on):
+                    yield batch
+            await takeout.finish()
+
     async def _read_new(self, history: ChannelHistory, *, will_go_on: bool) -> AsyncGenerator[Batch, None]:
         start = await self._find_start(history)
         self._run, self._is_begun = replace(self._run, at=start), True
@@ -170,6 +190,7 @@ class ChannelReading:
                 self._advance(messages, is_past=is_past)
                 self._count(items)
                 coverage = coverage_of(history, before, self._run.at, messages)
+                items = await self._drop_previewed(items)
                 yield self._batch(items, messages, is_over=is_last and not will_go_on, coverage=coverage)
                 if is_last:
                     return
@@ -266,10 +287,19 @@ class ChannelReading:
                 self.mark = replace(self.mark, revisited_at=began)
             seen = sightings(page.items, self._services.clock.now())
             await self._services.engagement.store(self.stream, seen, self._points)
-            yield self._batch(page.items, page.messages, is_over=is_done)
+            items = await self._drop_previewed(page.items)
+            yield self._batch(items, page.messages, is_over=is_done)
         if not is_done:
             self.mark = replace(self.mark, revisited_at=began)
             yield self._batch((), is_over=True)
+
+    async def _drop_previewed(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items without posts that are stored from the web preview and show the same there."""
+        upto = self.mark.previewed
+        keys = [] if upto is None else [item.key for item in items if not item.deleted and item.data["id"] <= upto]
+        if not keys:
+            return items
+        return drop_previewed(items, await self._services.collected.data(self.stream, keys))
 
     async def _read_further(self, history: ChannelHistory) -> AsyncGenerator[Batch, None]:
         """Yield what the job wants beyond the posts, which are stored by now."""
@@ -337,7 +367,7 @@ class ChannelReading:
     ) -> Batch:
         until = self._plan.until
         if is_over and until is not None and not self.mark.complete:
-            self.mark = replace(self.mark, complete=self._services.clock.now() >= until + _DAY_IS_OVER_AFTER)
+            self.mark = replace(self.mark, complete=is_day_over(until, self._services.clock.now()))
         if is_over and self._tracks_changes and self._history is not None:
             self.mark = replace(self.mark, pts=self._accounted_pts(self._history))
         self._run = replace(self._run, requests=self._requests)

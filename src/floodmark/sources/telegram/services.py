@@ -8,6 +8,7 @@ from floodmark.model.clock import Clock
 from floodmark.observability.events import Events
 from floodmark.outbound.caller import Caller
 from floodmark.security.vault import Vault
+from floodmark.settings import Settings
 from floodmark.sources.collected_items import CollectedItems
 from floodmark.store.database import Database
 from floodmark.store.hints import Hints
@@ -15,12 +16,14 @@ from floodmark.store.hints import Hints
 from .accounts import Accounts
 from .channels import Channels
 from .engagement import Engagement
+from .preview.client import PreviewClient
 from .updates import PushedUpdates
 
 
 class TelegramServices(Struct, frozen=True, kw_only=True):
     """The services and tables that the Telegram source uses."""
 
+    settings: Settings
     database: Database
     accounts: Accounts
     channels: Channels
@@ -33,6 +36,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
     holder: str
     """The name of this process, which holds the leases of its sessions."""
     partition: Partition
+    preview: PreviewClient
     topics: dict[tuple[int, int], str] = field(default_factory=dict)
     """The titles of topics by channel and topic, as far as this process knows them."""
 
@@ -42,6 +46,7 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
         database, clock, events = services.database, services.clock, services.events
         channels = Channels(database, clock)
         return cls(
+            settings=services.settings,
             database=database,
             accounts=Accounts(database, clock, Vault.of(services.settings), events),
             channels=channels,
@@ -53,4 +58,5 @@ class TelegramServices(Struct, frozen=True, kw_only=True):
             updates=PushedUpdates(channels, Hints(database, clock), services.signals, events),
             holder=services.process,
             partition=services.partition,
+            preview=PreviewClient(services),
         )

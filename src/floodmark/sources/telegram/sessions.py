@@ -26,6 +26,7 @@ from floodmark.process.tasks import end_tasks
 from .account_choice import AccountLoad, WaitingLine
 from .accounts import TelegramAccount
 from .hints import relogin_hint
+from .proxies import ResolvedProxy, resolve_proxy
 from .services import TelegramServices
 
 # Closing a connection takes a moment, and must end before the lease does: the share of the lease kept for it.
@@ -50,16 +51,25 @@ class Session:
     """The open session of one account. Calls go through `Caller`; after a lost connection the next call reconnects."""
 
     def __init__(
-        self, account: TelegramAccount, services: TelegramServices, *, ttl: timedelta, leased_at: float
+        self,
+        account: TelegramAccount,
+        services: TelegramServices,
+        *,
+        ttl: timedelta,
+        leased_at: float,
+        proxy: ResolvedProxy | None = None,
     ) -> None:
         self.account, self._services, self._ttl = account, services, ttl
         self._valid_until = leased_at + ttl.total_seconds()
-        self._client: Any = _client(account, services)
+        self._client: Any = _client(account, services, proxy)
         self._connecting = asyncio.Lock()
         self._answers: set[asyncio.Future[Any]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self.is_lost = False
         self.is_listening = False
+        # The takeout session of the account, and the number of runs that use it.
+        self.takeout_id: int | None = None
+        self.takeout_users, self.takeout_lock = 0, asyncio.Lock()
         self.on_disconnect: Callable[[], None] | None = None
 
     async def open(self) -> None:
@@ -380,7 +390,9 @@ class Sessions:
             raise self._wait(use, f"the session of account {name} is open in {other or 'another process'}")
         session = None
         try:
-            session = Session(await self._usable(name), self._services, ttl=self._ttl, leased_at=leased_at)
+            account = await self._usable(name)
+            proxy = await resolve_proxy(account.secrets.proxy, self._services.settings)
+            session = Session(account, self._services, ttl=self._ttl, leased_at=leased_at, proxy=proxy)
             await session.open()
         except BaseException:
             if session is not None:
@@ -487,10 +499,10 @@ def _no_such(name: str, error: NotFound) -> AccountLost:
     return AccountLost(name, "there is no such account", hint=error.hint)
 
 
-def _client(account: TelegramAccount, services: TelegramServices) -> Any:
+def _client(account: TelegramAccount, services: TelegramServices, proxy: ResolvedProxy | None) -> Any:
     from telethon.sessions import StringSession  # noqa: PLC0415 - takes a while to import
 
     from .client import make_client  # noqa: PLC0415
 
     session = StringSession(account.session)
-    return make_client(session, account.api_id, account.api_hash, listener=services.updates)
+    return make_client(session, account.api_id, account.api_hash, listener=services.updates, proxy=proxy)

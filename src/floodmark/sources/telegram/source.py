@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from .downloads import LazyFetcher
 from .hints import HOW_TO_ADD, relogin_hint
 from .placement import Placement
 from .plans import Mode, ReadingPlan, ReadingRules, is_revisit_due, may_revisit_changes, parse_mark, plan_reading
+from .preview.reading import PreviewReading
 from .services import TelegramServices
 from .sessions import Session, Sessions, scope_of
 from .targets import (
@@ -41,6 +42,7 @@ from .targets import (
     normalise_target,
     parse_params,
     require_account,
+    require_name,
 )
 
 if TYPE_CHECKING:
@@ -114,8 +116,9 @@ class TelegramSource:
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` can be a channel and `params` are valid."""
-        normalise_target(target)
-        parse_params(params)
+        name = normalise_target(target)
+        if parse_params(params).preview:
+            require_name(name)
 
     def param_names(self, target: str) -> frozenset[str]:
         """Return the names of the params."""
@@ -168,6 +171,8 @@ class _Collection:
         try:
             self._name, self._params = normalise_target(target.name), parse_params(target.params)
             require_account(self._name, target.account)
+            if self._params.preview:
+                require_name(self._name)
         except InvalidInput as error:
             raise Permanent(str(error), hint=error.hint) from error
         self._began = time.monotonic()
@@ -178,16 +183,12 @@ class _Collection:
             self._context.result.update(mode="historical", parsed_count=0, requests=0)
             return
         chosen = await self._plan()
-        reading: ChannelReading | None = None
+        reading: ChannelReading | PreviewReading | None = None
         try:
-            account = await self._choose_account()
-            async with self._sessions.borrow(account.name) as session:
+            async with self._open_reading(chosen) as reading, aclosing(self._read(reading)) as batches:
                 self._services.events.emit(ModeChosen(self._target.stream, chosen.mode, chosen.forced))
-                reading = self._reading(session, chosen)
-                found = reading.batches(revisit_from=self._revisit_from(), changes_from=self._changes_from())
-                async with aclosing(found) as batches:
-                    async for batch in batches:
-                        yield batch
+                async for batch in batches:
+                    yield batch
         except SlowDown:
             if reading is not None:
                 self._report_end(chosen.mode, "waiting", reading)
@@ -203,6 +204,20 @@ class _Collection:
         else:
             self._context.result.update(reading.result)
             self._report_end(chosen.mode, "done" if reading.parsed else "empty", reading)
+
+    @asynccontextmanager
+    async def _open_reading(self, chosen: ReadingPlan) -> "AsyncGenerator[ChannelReading | PreviewReading, None]":
+        if self._params.preview:
+            yield PreviewReading(self._services, chosen, self._mark, self._context, target=self._name)
+            return
+        account = await self._choose_account()
+        async with self._sessions.borrow(account.name) as session:
+            yield self._reading(session, chosen)
+
+    def _read(self, reading: "ChannelReading | PreviewReading") -> AsyncGenerator[Batch, None]:
+        if isinstance(reading, PreviewReading):
+            return reading.batches()
+        return reading.batches(revisit_from=self._revisit_from(), changes_from=self._changes_from())
 
     async def _plan(self) -> ReadingPlan:
         checked, now = await self._services.collected.last_checked_at(self._target.stream), self._services.clock.now()
@@ -276,7 +291,7 @@ class _Collection:
         hint = relogin_hint(parked[0].name)
         return AccountLost(NO_ACCOUNT, f"every Telegram account is parked: {named}{more}", hint=hint)
 
-    def _report_end(self, mode: Mode, status: str, reading: "ChannelReading | None") -> None:
+    def _report_end(self, mode: Mode, status: str, reading: "ChannelReading | PreviewReading | None") -> None:
         mark = self._mark if reading is None else reading.mark
         # A job of a single day does not show how far the channel is collected.
         channel_id = mark.channel if self._params.day is None else None
@@ -306,7 +321,7 @@ async def explain_missing_account(services: TelegramServices) -> str | None:
     """Return why Telegram jobs cannot run, in one sentence; None if they can, or if there are none."""
     if await services.accounts.active():
         return None
-    count = await services.collected.count_jobs("telegram")
+    count = await services.collected.count_jobs("telegram", without_param="preview")
     if not count:
         return None
     jobs = "1 Telegram job" if count == 1 else f"{count} Telegram jobs"

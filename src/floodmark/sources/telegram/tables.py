@@ -5,7 +5,8 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, Prim
 from floodmark.store.schema import metadata
 from floodmark.store.types import Json, UtcTime, now_text
 
-# `secrets` is encrypted. The session is open in the one process that `holder` names, until `lease_until`.
+# `secrets` is encrypted; `phone` and `proxy` are masked. `takeout_id` is the open takeout session.
+# The session is open in the one process that `holder` names, until `lease_until`.
 accounts = Table(
     "accounts",
     metadata,
@@ -14,6 +15,8 @@ accounts = Table(
     Column("api_id", BigInteger, nullable=False),
     Column("secrets", Text, nullable=False),
     Column("phone", Text),
+    Column("proxy", Text),
+    Column("takeout_id", BigInteger),
     Column("tenant_id", Text),
     Column("user_id", Text),
     Column("state", Text, nullable=False, server_default="active"),

@@ -73,6 +73,10 @@ class TelegramParams(Struct, frozen=True, kw_only=True):
     """The ages at which views, forwards and reactions are sampled; empty: those of the settings."""
     comments: bool = False
     """The comments in the discussion group are collected too."""
+    takeout: bool = False
+    """The first run reads the history in a takeout session."""
+    preview: bool = False
+    """The channel is read through its web preview, without an account."""
 
     @property
     def media_rules(self) -> MediaRules | None:
@@ -120,8 +124,10 @@ def complete_job(spec: JobSpec, *, default: When) -> JobSpec:
     Tenants do not share a watermark: each one collects the channel for itself.
     """
     target = normalise_target(spec.target)
-    require_account(target, spec.account)
     params, when = parse_params(spec.params), spec.when
+    if params.preview:
+        require_name(target)
+    require_account(target, spec.account)
     # A single day is read once, on request.
     if when.schedule_type is ScheduleType.EVENT and params.day is None:
         when = replace(default, timezone=when.timezone)
@@ -140,6 +146,14 @@ def require_account(target: str, account: str | None) -> None:
         )
 
 
+def require_name(target: str) -> None:
+    """Refuse to read a channel by its number through the web preview, whose address contains the name."""
+    if not target.startswith("@"):
+        raise InvalidInput(
+            f"channel {target} has no preview without its name", hint="name it as @name, or leave out --preview"
+        )
+
+
 def is_basic_group(target: str) -> bool:
     """Return whether a target in canonical form is a basic group."""
     return target.startswith("-")
@@ -151,18 +165,36 @@ def parse_params(params: Mapping[str, Any]) -> TelegramParams:
     since = params.get("since")
     if since is not None and "history" in params:
         raise InvalidInput("history and since contradict each other", hint="set only one of them")
+    preview = _parse_flag(params, "preview")
+    if preview:
+        _require_no_account_params(params)
     return TelegramParams(
         history=history,
+        preview=preview,
         since=None if since is None else _parse_moment(since),
         revisit=_parse_duration(params, "revisit"),
         revisit_every=_parse_duration(params, "revisit_every"),
         day=None if params.get("day") is None else _parse_day(params["day"]),
         raw=_parse_flag(params, "raw"),
         comments=_parse_flag(params, "comments"),
+        takeout=_parse_flag(params, "takeout"),
         media=_parse_media(params.get("media")),
         max_size=_parse_max_size(params),
         engagement=_parse_engagement(params.get("engagement")),
     )
+
+
+# Params that need an account.
+_ACCOUNT_PARAMS = ("revisit", "revisit_every", "media", "max_size", "engagement", "comments", "raw", "takeout")
+
+
+def _require_no_account_params(params: Mapping[str, Any]) -> None:
+    wanted = [name for name in _ACCOUNT_PARAMS if params.get(name) not in (None, False)]
+    if wanted:
+        raise InvalidInput(
+            f"{wanted[0]} needs an account: the web preview does not show it",
+            hint=f"leave out preview, or {', '.join(wanted)}",
+        )
 
 
 def _parse_moment(value: Any) -> datetime:

@@ -17,7 +17,8 @@ from .extraction.pool import ExtractionPool
 from .feeds import parse_feed
 from .responses import Kind, make_request, read_response
 from .robots import FORBIDDEN
-from .source import ROBOTS_LIMITS, fetch_robots
+from .robots_cache import fetch_robots
+from .source import ROBOTS_LIMITS
 from .urls import Scope, normalize_url, origin_of
 from .xml_trees import NotXml
 

@@ -55,6 +55,9 @@ def find_proxy(services: Services, name: str) -> tuple[ProxyAddress | None, bool
         return None, False
     where = f"the secret {name.upper()}" if name else "WEB_PROXY"
     try:
-        return parse_proxy(text), not name
+        proxy = parse_proxy(text)
+        if proxy.scheme == "mtproxy":
+            raise InvalidInput("an MTProxy leads to Telegram only", hint="use a SOCKS5 or an HTTP proxy")
+        return proxy, not name
     except InvalidInput as error:
         raise Permanent(f"{where} has no proxy: {error}", hint=error.hint) from None

@@ -1,24 +1,21 @@
 """The source `web`: crawls sites page by page. Fast to import: parsers are loaded with the first run."""
 
-import asyncio
-import re
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
-from floodmark.errors import InvalidInput, Permanent, Transient
+from floodmark.errors import InvalidInput, Permanent
 from floodmark.extensions.services import Services
 from floodmark.model.batch import Batch, Watermark
 from floodmark.model.completeness import GapKind
-from floodmark.outbound.client import HttpAnswer, ResponseLimits, TooLarge
+from floodmark.outbound.client import HttpAnswer, ResponseLimits
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
 from .extraction.plan import require_packages
 from .params import FOLDER_HINT, NAMES, NO_FOLDER, PATIENCE, WebParams, parse_params
+from .robots_cache import RobotsCache
 from .targets import UrlSource
 from .urls import Scope, origin_of, parse_start_url
 from .watermark import parse_mark
@@ -33,9 +30,6 @@ if TYPE_CHECKING:
 
 # RFC 9309 requires 500 KB; this is a little more.
 ROBOTS_LIMITS = ResponseLimits(body_bytes=1024 * 1024, unpacked_bytes=1024 * 1024, total=timedelta(seconds=30))
-# Origins whose rules are cached, and for how long at most (RFC 9309, section 2.4).
-_MAX_CACHED, _LONGEST_TTL = 1000, timedelta(days=1)
-_MAX_AGE = re.compile(r"\bmax-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 class WebSource(UrlSource):
@@ -46,10 +40,9 @@ class WebSource(UrlSource):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._cached: OrderedDict[str, tuple[datetime, Robots]] = OrderedDict()
+        self._robots = RobotsCache()
         self._pool: ExtractionPool | None = None
         self._browsers: Pool | None = None
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> "WebSource":
         return self
@@ -165,54 +158,6 @@ class WebSource(UrlSource):
             return await services.http.get(url, limits=ROBOTS_LIMITS, concurrency=params.concurrency, delay=delay)
 
         async def read(origin: str) -> "Robots":
-            return await self._read_robots(services, get, origin)
+            return await self._robots.read(services, get, origin)
 
         return RobotsRules(read, origin, await read(origin))
-
-    async def _read_robots(
-        self, services: Services, get: Callable[[str], Awaitable[HttpAnswer]], origin: str
-    ) -> "Robots":
-        """Return the rules of an origin; all crawls share one request until they expire."""
-        lock = self._locks.setdefault(origin, asyncio.Lock())
-        async with lock:
-            cached = self._cached.get(origin)
-            if cached is not None and services.clock.now() < cached[0]:
-                return cached[1]
-            ttl = services.settings.web_robots_ttl
-
-            async def get_with_ttl(url: str) -> HttpAnswer:
-                nonlocal ttl
-                answer = await get(url)
-                ttl = max(ttl, _max_age(answer))
-                return answer
-
-            agent = services.settings.http_user_agent or "floodmark"
-            found = await fetch_robots(get_with_ttl, origin, agent)
-            self._cached[origin] = services.clock.now() + min(ttl, _LONGEST_TTL), found
-            self._cached.move_to_end(origin)
-            while len(self._cached) > _MAX_CACHED:
-                self._cached.popitem(last=False)
-            return found
-
-
-def _max_age(answer: HttpAnswer) -> timedelta:
-    found = _MAX_AGE.search(answer.headers.get("Cache-Control", ""))
-    return timedelta(seconds=int(found[1])) if found else timedelta()
-
-
-async def fetch_robots(get: Callable[[str], Awaitable[HttpAnswer]], origin: str, agent: str) -> "Robots":
-    """Fetch the rules of an origin. A missing robots.txt allows everything; a server error raises `Transient`."""
-    from .charsets import decode_text  # noqa: PLC0415 - slow to import
-    from .robots import Robots  # noqa: PLC0415
-
-    try:
-        answer = await get(f"{origin}/robots.txt")
-    except TooLarge as error:
-        raise Permanent(
-            f"{origin}/robots.txt cannot be read: {error}",
-            hint="if the site is yours, add it with --robots ignore",
-        ) from error
-    if answer.status >= 500:
-        raise Transient(f"{origin}/robots.txt answers with status {answer.status}")
-    # In a thread: a long file takes seconds.
-    return await asyncio.to_thread(Robots, decode_text(answer.body) if answer.status == 200 else "", agent)

@@ -10,7 +10,7 @@
 
 Modules, in the order in which a call passes them: `server` listens, `wire` implements the protocol (`handshake` for
 clients without a key), `faults` injects faults, `methods` responds (`client_view`, `sign_in`, `updates`) from `backend`
-(`history`, `makers`, `media`, `texts`).
+(`history`, `makers`, `media`, `texts`). `preview` serves the web previews of the channels.
 """
 
 from .backend import Account, Channel, TelegramBackend

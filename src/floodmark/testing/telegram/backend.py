@@ -69,6 +69,9 @@ class TelegramBackend:
         self.period = 0
         # Authorizations that were exported to another data centre.
         self.exported: dict[bytes, str] = {}
+        # The open takeout session of each account, and how the finished ones ended.
+        self.takeouts: dict[str, int] = {}
+        self.finished_takeouts: list[tuple[str, bool]] = []
         self.listeners: list[Callable[[Channel, Any], None]] = []
 
     def now(self) -> float:
@@ -134,6 +137,11 @@ class TelegramBackend:
         with self.lock:
             self.period += 1
 
+    def end_takeout(self, account: str) -> None:
+        """End the takeout session of an account, as the server does after some days: it is invalid then."""
+        with self.lock:
+            self.takeouts.pop(account, None)
+
     def person(self, first_name: str, last_name: str | None = None, *, username: str | None = None) -> Any:
         """Add a user who can write in groups, and return it as a peer."""
         with self.lock:
@@ -180,6 +188,8 @@ class Channel:
         self.members: set[str] | None = None
         # In a group its members write.
         self.is_group = False
+        # Whether its web preview is public.
+        self.has_preview = True
         # The titles of the topics of a forum; None for other groups.
         self.topics: dict[int, str] | None = None
         # The discussion group of a channel, or the channel of a discussion group; and its copies of posts.

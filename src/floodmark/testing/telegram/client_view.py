@@ -24,6 +24,12 @@ class ClientView:
     backend: TelegramBackend
     key: Key
     port: int
+    takeout_id: int | None = None
+
+    def require_takeout(self) -> None:
+        """Refuse a call in a takeout session that is not open."""
+        if self.takeout_id is not None and self.backend.takeouts.get(self.account.name) != self.takeout_id:
+            raise Refusal("TAKEOUT_INVALID")
 
     @property
     def account(self) -> Account:

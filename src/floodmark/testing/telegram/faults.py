@@ -30,6 +30,7 @@ class Call:
     connection: int
     sent_at: float = 0.0
     result: str = "pending"
+    takeout_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from .backend import Channel
 from .client_view import ClientView, Refusal
 from .history import PAGE, History
 from .raw import Raw
+from .sessions import number
 
 Method = Callable[[ClientView, Any], Any]
 _USERNAME_SIGNS = set("abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -22,6 +23,7 @@ def answer(client: ClientView, method: str, request: Any) -> Any:
     if found is None:
         raise Refusal("METHOD_INVALID")
     with client.backend.lock:
+        client.require_takeout()
         return found(client, request)
 
 
@@ -259,8 +261,21 @@ def _any_file() -> Any:
     return types.storage.FileUnknown()
 
 
-def _takeout(client: ClientView, _request: Any) -> Any:
-    return types.account.Takeout(client.account.user_id)
+def _begin_takeout(client: ClientView, request: Any) -> Any:
+    if not request.message_channels:
+        raise Refusal("TAKEOUT_REQUIRED")
+    backend, name = client.backend, client.account.name
+    backend.takeouts[name] = number(backend.seed, "takeout", name, len(backend.finished_takeouts), backend.now())
+    return types.account.Takeout(backend.takeouts[name])
+
+
+def _end_takeout(client: ClientView, request: Any) -> bool:
+    if client.takeout_id is None:
+        raise Refusal("TAKEOUT_REQUIRED", 403)
+    name = client.account.name
+    del client.backend.takeouts[name]
+    client.backend.finished_takeouts.append((name, bool(request.success)))
+    return True
 
 
 def _yes(client: ClientView, _request: Any) -> bool:
@@ -292,8 +307,8 @@ METHODS: Mapping[str, Method] = {
     "updates.getDifference": updates.difference,
     "updates.getChannelDifference": updates.channel_difference,
     "upload.getFile": _file,
-    "account.initTakeoutSession": _takeout,
-    "account.finishTakeoutSession": _yes,
+    "account.initTakeoutSession": _begin_takeout,
+    "account.finishTakeoutSession": _end_takeout,
     "account.updateStatus": _yes,
     "account.getPassword": sign_in.password,
     "auth.sendCode": sign_in.send_code,

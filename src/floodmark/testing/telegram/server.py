@@ -403,7 +403,8 @@ class LoopbackTelegram:
     def _answer(self, connection: WireConnection, request: Request, call: Call) -> bytes:
         assert connection.key is not None
         try:
-            body = pack(answer(ClientView(self.backend, connection.key, self.port), request.method, request.query))
+            client = ClientView(self.backend, connection.key, self.port, request.takeout_id)
+            body = pack(answer(client, request.method, request.query))
         except Refusal as refusal:
             call.result = refusal.name
             return rpc_error(refusal.code, refusal.name)
@@ -428,6 +429,7 @@ class LoopbackTelegram:
                 getattr(request.query, "offset_id", None),
                 connection.number,
                 request.sent_at,
+                takeout_id=request.takeout_id,
             )
             self._calls.append(call)
         return call

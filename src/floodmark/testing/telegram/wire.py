@@ -39,7 +39,6 @@ _WRAPPERS = (
     functions.InvokeWithLayerRequest,
     functions.InitConnectionRequest,
     functions.InvokeAfterMsgRequest,
-    functions.InvokeWithTakeoutRequest,
 )
 
 
@@ -50,6 +49,7 @@ class Request:
     query: Any
     method: str
     message_id: int
+    takeout_id: int | None = None
 
     @property
     def sent_at(self) -> float:
@@ -212,17 +212,19 @@ class WireConnection:
             self._start(self._handle(self, self._unwrap(message_id, body)))
 
     def _unwrap(self, message_id: int, body: Any) -> Request:
-        wants_updates = True
+        wants_updates, takeout_id = True, None
         while True:
             if isinstance(body, functions.InvokeWithoutUpdatesRequest):
                 wants_updates, body = False, body.query
+            elif isinstance(body, functions.InvokeWithTakeoutRequest):
+                takeout_id, body = body.takeout_id, body.query
             elif isinstance(body, _WRAPPERS):
                 body = body.query
             else:
                 self.called_at = time.monotonic()
                 # The first call of a connection is always plain.
                 self.wants_updates = wants_updates and not isinstance(body, functions.help.GetConfigRequest)
-                return Request(body, method_of(body), message_id)
+                return Request(body, method_of(body), message_id, takeout_id)
 
     def _start(self, work: Awaitable[None]) -> None:
         async def guarded() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -80,7 +80,7 @@ class Site:
         self._behaviours: dict[tuple[str | None, str], Behaviour] = {}
         self._inside = 0
 
-    async def __aenter__(self) -> "Site":
+    async def __aenter__(self) -> Self:
         server = web.Application(client_max_size=64 * 1024 * 1024)
         server.router.add_route("*", "/{path:.*}", self._handle)
         server.on_response_prepare.append(_remove_content_type)

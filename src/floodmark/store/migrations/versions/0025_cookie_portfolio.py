@@ -6,7 +6,7 @@ from alembic import op
 from floodmark.store.types import Serial, UtcTime
 
 revision = "0025"
-down_revision = "0023"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 
