@@ -37,28 +37,32 @@ UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
 
 _MOST_JOBS = 1000
 _ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
+# The enabled triggers of a kind, then the patterns that jobs name themselves, without an id.
 _RULES = """
-SELECT trigger_id, pattern, jobs, params, secret, debounce_seconds FROM triggers
- WHERE kind = '{kind}' AND enabled ORDER BY trigger_id
+SELECT * FROM (SELECT trigger_id, pattern, jobs, params, secret, debounce_seconds FROM triggers
+                WHERE kind = '{kind}' AND enabled ORDER BY trigger_id) registered
+ UNION ALL SELECT NULL, of_jobs.pattern, NULL, NULL, NULL, NULL FROM ({patterns}) of_jobs
 """
-# All patterns that jobs name, or those that may match: equal to a subject, or more than a literal.
-_ALL_PATTERNS = "SELECT DISTINCT {column} FROM jobs WHERE {column} IS NOT NULL ORDER BY {column}"
+_NO_PATTERNS = "SELECT '' AS pattern WHERE FALSE"
+_ALL_PATTERNS = "SELECT DISTINCT {column} AS pattern FROM jobs WHERE {column} IS NOT NULL ORDER BY {column}"
+# Only those that may match: equal to a subject, or more than a literal.
 _MAY_MATCH = """
-SELECT {column} FROM jobs WHERE {column} IN (SELECT * FROM {{given}})
+SELECT {column} AS pattern FROM jobs WHERE {column} IN (SELECT * FROM {{given}})
  UNION SELECT {column} FROM jobs WHERE {column} IS NOT NULL AND {is_open}
  ORDER BY 1
 """
-_GIVEN = "(SELECT value FROM json_each(?))"
+_POSTGRES_GIVEN, _SQLITE_GIVEN = "unnest($1::text[])", "(SELECT value FROM json_each(?))"
 _IS_OPEN_PATH = "(replace(replace(replace({0}, '*', ''), '{{{{', ''), '//', '') <> {0} OR {0} LIKE '%/')"
 _IS_OPEN_CHANNEL = "replace(replace(replace({0}, '*', ''), '?', ''), '[', '') <> {0}"
+_NAMED_BY_JOBS = (
+    ("webhook", "trigger_webhook", _IS_OPEN_PATH),
+    ("channel", "trigger_channel", _IS_OPEN_CHANNEL),
+)
 _PATTERNS: Mapping[tuple[str, bool], str] = {
     (kind, is_narrow): (_MAY_MATCH if is_narrow else _ALL_PATTERNS).format(
         column=column, is_open=is_open.format(column)
     )
-    for kind, column, is_open in (
-        ("webhook", "trigger_webhook", _IS_OPEN_PATH),
-        ("channel", "trigger_channel", _IS_OPEN_CHANNEL),
-    )
+    for kind, column, is_open in _NAMED_BY_JOBS
     for is_narrow in (False, True)
 }
 _COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "channel": jobs.c.trigger_channel}
@@ -183,7 +187,7 @@ class Triggers:
 
         With `subjects`, only those patterns of jobs that may match one of them.
         """
-        rows, patterns = await self._read_rules(kind, subjects)
+        rows = await self._read_rules(kind, subjects)
         registered = [
             Rule(
                 trigger_id=trigger_id,
@@ -194,28 +198,26 @@ class Triggers:
                 debounce=timedelta(seconds=debounce),
             )
             for trigger_id, pattern, jobs, params, secret, debounce in rows
+            if trigger_id is not None
         ]
-        return TriggerRules(registered=registered, of_jobs=[row[0] for row in patterns])
+        return TriggerRules(registered=registered, of_jobs=[row[1] for row in rows if row[0] is None])
 
-    async def _read_rules(self, kind: Kind, subjects: Sequence[str] | None) -> tuple[Sequence[Any], Sequence[Any]]:
-        rules, patterns = _RULES.format(kind=kind), _PATTERNS.get((kind, subjects is not None))
-        database = self._database
+    async def _read_rules(self, kind: Kind, subjects: Sequence[str] | None) -> Sequence[Any]:
+        """Read them with one statement and without SQLAlchemy, because every webhook and message needs them."""
+        patterns, database = _PATTERNS.get((kind, subjects is not None)), self._database
+        given = None if subjects is None or patterns is None else list(subjects)
         if isinstance(database, PostgresDatabase):
-            # Without SQLAlchemy: every webhook and message reads them.
-            async def work(connection: Connection) -> tuple[Sequence[Any], Sequence[Any]]:
-                given = () if subjects is None else (list(subjects),)
-                return (
-                    await connection.fetch(rules),
-                    await connection.fetch(patterns.format(given="unnest($1::text[])"), *given) if patterns else (),
-                )
+            statement = _read_statement(kind, patterns, _POSTGRES_GIVEN)
+
+            async def work(connection: Connection) -> Sequence[Any]:
+                return await connection.fetch(statement, *(() if given is None else (given,)))
 
             return await database.hot("rules", work)
         assert isinstance(database, SqliteDatabase)
 
-        def read(connection: sqlite3.Connection) -> tuple[Sequence[Any], Sequence[Any]]:
-            given = () if subjects is None else (encode_json(list(subjects)),)
-            found = () if patterns is None else connection.execute(patterns.format(given=_GIVEN), given).fetchall()
-            return connection.execute(rules).fetchall(), found
+        def read(connection: sqlite3.Connection) -> Sequence[Any]:
+            statement = _read_statement(kind, patterns, _SQLITE_GIVEN)
+            return connection.execute(statement, () if given is None else (encode_json(given),)).fetchall()
 
         return await database.hot_read(read)
 
@@ -327,6 +329,10 @@ def _check_secret(kind: str, secret: str) -> None:
     if len(secret) < SHORTEST_SECRET:
         hint = "generate one with --signed, or in the API with signed: true"
         raise InvalidInput(f"a secret needs at least {SHORTEST_SECRET} characters", hint=hint)
+
+
+def _read_statement(kind: Kind, patterns: str | None, given: str) -> str:
+    return _RULES.format(kind=kind, patterns=_NO_PATTERNS if patterns is None else patterns.format(given=given))
 
 
 async def _find_named(connection: AsyncConnection, texts: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -16,7 +16,7 @@ from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
 from floodmark.rules.rank import rank_delays, waited
 from floodmark.rules.starting import JOB_DELETED, OBSTACLES, OFFERED
-from floodmark.store.array_texts import array_text
+from floodmark.store.array_texts import array_text, number_array
 from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Offer, Settled, Settlement
@@ -419,12 +419,12 @@ def _done_columns(settlements: Sequence[Settlement]) -> tuple[Any, ...]:
     results = [s.outcome.result for s in settlements]
     return (
         array_text([lease.execution_id for lease in leases]),
-        f"{{{','.join([str(lease.fence) for lease in leases])}}}",
+        number_array([lease.fence for lease in leases]),
         array_text([lease.job.stream for lease in leases]),
-        f"{{{','.join([str(s.duration) for s in settlements])}}}",
-        f"{{{','.join([str(one.new) for one in kept])}}}",
-        f"{{{','.join([str(one.changed) for one in kept])}}}",
-        f"{{{','.join([str(one.known) for one in kept])}}}",
+        number_array([s.duration for s in settlements]),
+        number_array([one.new for one in kept]),
+        number_array([one.changed for one in kept]),
+        number_array([one.known for one in kept]),
         # A shorter list is filled up with NULL.
         [None if result is None else encode_json(result) for result in results] if any(results) else [],
     )
