@@ -10,6 +10,7 @@ import sys
 from datetime import timedelta
 from typing import Any, Literal
 
+import asyncpg
 import msgspec
 from msgspec import Struct
 from redis.asyncio import Redis
@@ -21,26 +22,31 @@ from floodmark.scheduler.scheduler import Scheduler
 from floodmark.settings import Settings
 from floodmark.wiring.resources import Resources
 
-from ._measuring import Watch, a_worker, floodmark, in_a_process, nothing, run, tell
+from ._measuring import Watch, a_worker, floodmark, in_a_process, nothing, run, server_cpu, tell
 
 PAYLOAD = {"id": "x" * 32, "data": "y" * 168}
-Role = Literal["batched", "single", "sqlite", "worker"]
+Role = Literal["batched", "single", "sqlite", "postgres", "worker"]
 
 
 class Place(Struct, kw_only=True):
-    """The servers to use, and the number of executions."""
+    """The servers to use, and the number of executions. `server` is the process id of PostgreSQL."""
 
     count: int
     database: str = ""
     redis: str = ""
+    server: int | None = None
 
 
 class Round(Struct, frozen=True):
-    """One measurement: the rate at which executions were created, and the cost of running them."""
+    """One measurement: the rate at which executions were created, and the cost of running them.
+
+    `server`: the CPU seconds of PostgreSQL for both.
+    """
 
     count: int
     made_per_second: float
     drain: Watch
+    server: float = 0.0
 
 
 async def measured(role: Role, place: Place) -> Round:
@@ -97,6 +103,30 @@ async def raw_single(place: Place) -> Round:
     return Round(count, 0.0, drain)
 
 
+async def raw_postgres(place: Place) -> Round:
+    """Measure the reference of the server's CPU: rows inserted in bulk, claimed and finished 100 at a time."""
+    connection, count = await asyncpg.connect(place.database), place.count
+    await connection.execute("CREATE TABLE raw (id text PRIMARY KEY, payload text, state text)")
+    await connection.execute("CREATE INDEX waiting ON raw (id) WHERE state = 'queued'")
+    ids, before = [new_id() for _ in range(count)], server_cpu(place.server)
+    for start in range(0, count, 1000):
+        insert = "INSERT INTO raw SELECT unnest($1::text[]), $2, 'queued'"
+        await connection.execute(insert, ids[start : start + 1000], json.dumps(PAYLOAD))
+    drain = Watch()
+    with drain.running():
+        while claimed := await connection.fetch(
+            "UPDATE raw SET state = 'running' WHERE id = ANY(ARRAY("
+            "SELECT id FROM raw WHERE state = 'queued' ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))"
+            " RETURNING id, payload"
+        ):
+            jobs = [json.loads(payload) for _, payload in claimed]
+            await connection.execute("UPDATE raw SET state = 'done' WHERE id = ANY($1)", [row[0] for row in claimed])
+            assert len(jobs) == len(claimed)
+    used = server_cpu(place.server) - before
+    await connection.close()
+    return Round(count, 0.0, drain, used)
+
+
 async def raw_sqlite(place: Place) -> Round:
     """Measure the reference without Redis: claim and finish 100 rows at a time, ids like ours, payloads decoded."""
     connection, count = sqlite3.connect(place.database, isolation_level=None), place.count
@@ -139,12 +169,14 @@ async def ours(place: Place) -> Round:
         await given_jobs(resources, count)
         enqueue, draining = Watch(), Watch()
         scheduler = Scheduler(resources.firing, resources.queue, resources.events)
+        before = server_cpu(place.server)
         with enqueue.running():
             while await scheduler.step() == timedelta():
                 pass
         await drain(resources, count, draining)
+        used = server_cpu(place.server) - before
         await _check(resources, count)
-    return Round(count, count / enqueue.wall, draining)
+    return Round(count, count / enqueue.wall, draining, used)
 
 
 async def given_jobs(resources: Resources, count: int) -> None:
@@ -191,7 +223,7 @@ async def _check(resources: Resources, count: int) -> None:
         raise SystemExit(f"{found} of {count} executions are in the history")
 
 
-_ROLES = {"batched": raw_batched, "single": raw_single, "sqlite": raw_sqlite, "worker": ours}
+_ROLES = {"batched": raw_batched, "single": raw_single, "sqlite": raw_sqlite, "postgres": raw_postgres, "worker": ours}
 
 
 async def main(role: str, told: str) -> None:

@@ -228,6 +228,34 @@ def percentile(ordered: Sequence[float], p: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))]
 
 
+def server_cpu(pid: int | None) -> float:
+    """Return the CPU seconds of the processes that a server has started, such as the backends of PostgreSQL.
+
+    Those of a process that has ended are not included.
+    """
+    return (
+        0.0
+        if pid is None
+        else sum(_cpu_of(process) for process in Path("/proc").glob("[0-9]*") if _is_of(process, pid))
+    )
+
+
+def _is_of(process: Path, parent: int) -> bool:
+    try:
+        # The name of the program, in brackets, may contain spaces.
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+    except OSError:
+        # It has ended meanwhile.
+        return False
+
+
+def _cpu_of(process: Path) -> float:
+    try:
+        return int((process / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def resident_megabytes() -> float:
     """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])

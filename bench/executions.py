@@ -12,7 +12,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ._executions import Place, Round, measured
+from ._executions import Place, Role, Round, measured
 from ._measuring import Report, both_servers, folder, interleaved, ratio, run
 
 
@@ -21,6 +21,8 @@ class Figures(Struct, frozen=True):
 
     batched: Sequence[Round]
     servers: Sequence[Round]
+    alone: Sequence[Round]
+    postgres: Sequence[Round]
     single: Sequence[Round]
     sqlite: Sequence[Round]
     embedded: Sequence[Round]
@@ -30,18 +32,20 @@ async def main(count: int = 20_000, rounds: int = 5) -> None:
     names = numbers()
     with both_servers() as (postgres, valkey), folder() as place:
 
-        async def on_servers() -> Round:
+        async def on_postgres(role: Role, redis: str = "") -> Round:
             name = f"bench{next(names)}"
             try:
                 database = postgres.create_database(name)
-                return await measured("worker", Place(count=count, database=database, redis=valkey.url))
+                return await measured(role, Place(count=count, database=database, redis=redis, server=postgres.pid))
             finally:
                 postgres.drop_database(name)
 
         found = await interleaved(
             rounds,
             lambda: measured("batched", Place(count=count, redis=valkey.url)),
-            on_servers,
+            lambda: on_postgres("worker", valkey.url),
+            lambda: on_postgres("worker"),
+            lambda: on_postgres("postgres"),
             lambda: measured("single", Place(count=count // 4, redis=valkey.url)),
             lambda: measured("sqlite", Place(count=count, database=f"{place}/{next(names)}.db")),
             lambda: measured("worker", Place(count=count, database=f"sqlite:///{place}/{next(names)}.db")),
@@ -63,7 +67,21 @@ def _add_cpu(report: Report, found: Figures) -> None:
         )
 
     add("Redis + PostgreSQL", found.servers, found.batched, "raw batched loop, a task a job", "<= 4x")
+    add("PostgreSQL alone", found.alone, found.batched, "raw batched loop, a task a job", "<= 4x")
     add("embedded on SQLite", found.embedded, found.sqlite, "raw SQLite loop", "<= 5x")
+
+    # Unknown for a server that was not started here.
+    known = (
+        (("Redis + PostgreSQL", found.servers), ("PostgreSQL alone", found.alone)) if found.postgres[0].server else ()
+    )
+    for where, ours in known:
+        report.add(
+            f"server CPU of PostgreSQL per execution, {where}: fire, claim, settle",
+            f"{_median(ours, _server):.0f} us",
+            f"{_median(found.postgres, _server):.0f} us raw PostgreSQL loop",
+            ratio(map(_server, ours), map(_server, found.postgres)),
+            "<= 6x",
+        )
 
 
 def _add_rates(report: Report, found: Figures) -> None:
@@ -91,6 +109,10 @@ def _add_rates(report: Report, found: Figures) -> None:
 
 def _cpu(one: Round) -> float:
     return one.drain.cpu / one.count * 1e6
+
+
+def _server(one: Round) -> float:
+    return one.server / one.count * 1e6
 
 
 def _rate(one: Round) -> float:

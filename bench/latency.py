@@ -3,8 +3,9 @@
 python run.py bench latency [executions of a round] [rounds]
 
 The caller, the worker and the server are three processes, at 100 runs per second. The ways are `run_job` in Python, the
-force-run of the API, and a webhook. Each takes turns with a raw pair of XADD and XREADGROUP, round by round, on the
-same servers. No sample is left out. A ratio is the median of those of the rounds.
+force-run of the API, a webhook, and a message on a Redis channel. Each takes turns with a raw pair of XADD and
+XREADGROUP, round by round, on the same servers. No sample is left out. A ratio is the median of those of the rounds.
+The last row is the rate of `run_many`, which asks for all runs of a round in one call.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from statistics import median
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from floodmark.inbound.redis_listeners import CHANNELS, find_hearing
 from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOperations
@@ -29,7 +32,7 @@ from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import Resources
 
 from ._latency import Place, Role, Starts
-from ._measuring import EVENT, Report, both_servers, floodmark, interleaved, percentile, ratio, run
+from ._measuring import EVENT, Report, Watch, both_servers, floodmark, interleaved, percentile, ratio, run
 from ._serving import request, serving
 
 EVERY = 0.01
@@ -119,8 +122,38 @@ async def given_triggered_jobs(resources: Resources, count: int) -> list[str]:
     jobs = Jobs(resources.database, resources.clock)
     for n in range(count):
         spec = JobSpec(name=str(n), source="python", target="nothing", stream=f"job-{n}", when=EVENT)
-        await jobs.add(replace(spec, trigger_webhook=f"/bench/{n}"))
+        await jobs.add(replace(spec, trigger_webhook=f"/bench/{n}", trigger_channel=f"bench:{n}"))
     return [str(n) for n in range(count)]
+
+
+async def until_heard(resources: Resources, count: int) -> None:
+    """Wait until the leader listens to the channels of all jobs: Redis keeps no message for it."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                hearing = await find_hearing(resources.repositories.fleet, CHANNELS)
+                if hearing is not None and len(hearing.patterns) == count:
+                    return
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise SystemExit("no leader listens to the channels") from None
+
+
+class Bulk(NamedTuple):
+    """The runs per second of one call of `run_many`, and per second of its CPU time."""
+
+    rate: float
+    cpu_rate: float
+
+
+async def many(worker: Receiver, local: LocalOperations, names: Sequence[str]) -> Bulk:
+    """Ask for all runs in one call, and wait until they have started."""
+    await asyncio.sleep(0.5)
+    watch = Watch()
+    with watch.running():
+        await local.run_many(names)
+    await worker.starts()
+    return Bulk(len(names) / watch.wall, len(names) / watch.cpu)
 
 
 async def main(count: int = 250, rounds: int = 10) -> None:
@@ -143,16 +176,22 @@ async def main(count: int = 250, rounds: int = 10) -> None:
                     "run_job": local.run_job,
                     "force-run over HTTP": lambda name: http.post(f"/jobs/{name}/force-run", {}),
                     "webhook": lambda name: http.post(f"/triggers/webhook/bench/{name}", {}),
+                    "Redis message": lambda name: redis.publish(f"bench:{name}", b"{}"),
                 }
+                await until_heard(resources, count)
                 async with Receiver.started("raw", place) as reader, Receiver.started("worker", place) as worker:
                     raw, *ours = await interleaved(
                         rounds,
                         lambda: a_round(reader, names, lambda name: redis.xadd("raw", {"id": name})),
                         *(partial(a_round, worker, names, way) for way in ways.values()),
                     )
+                    bulk = [await many(worker, local, names) for _ in range(rounds)]
         await redis.aclose()
     for way, found in zip(ways, ours, strict=True):
         add_rows(report, way, found, raw)
+    rate = median(one.rate for one in bulk)
+    per_cpu = f"{median(one.cpu_rate for one in bulk):,.0f} per CPU s"
+    report.add(f"run_many, {count} runs in one call", f"{rate:,.0f}/s", per_cpu, target=">= 10,000/s", figure=rate)
     report.print()
 
 

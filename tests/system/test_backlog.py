@@ -222,7 +222,11 @@ async def test_the_next_is_looked_up_by_index(postgres_only: Opened, counted: bo
     """Neither what waits behind it nor the history of the job is read, whatever the server has counted."""
     nothing: list[Any] = [[]] * 14
     delays = rank_delays(HOUR)
-    statements = ((leasing._SETTLE, (*nothing, delays)), (upkeep._WAKE, (10, delays)))
+    statements = (
+        (leasing._SETTLE, (*nothing, delays)),
+        (leasing._SETTLE_DONE, (*leasing._done_columns(()), delays)),
+        (upkeep._WAKE, (10, delays)),
+    )
 
     async def planned(connection: Connection) -> list[str]:
         return [str(await (await connection.prepare(statement)).explain(*given)) for statement, given in statements]

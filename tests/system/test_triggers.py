@@ -1,11 +1,13 @@
 """Triggers from outside: what a delivery fires, once; and what the leader hears of Redis."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 from redis.asyncio import Redis
 from sqlalchemy import TextClause, insert, select, text, update
@@ -279,6 +281,52 @@ async def test_a_thousand_jobs_are_fired_by_one_delivery(house: House) -> None:
     assert len({fired.execution_id for fired in taken.executions}) == 1200
     assert sum((await house.resources.queue.depth()).values()) == 1200
     assert (await house.hook("/everything", delivery_id="d1")).executions == taken.executions
+
+
+@pytest.mark.spec("V4", "B17")
+@pytest.mark.every_database
+async def test_deliveries_that_arrive_together_are_written_together(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fires once, the runs of one job wait for each other, and the number of steps does not grow."""
+    database, steps = house.resources.database, list[str]()
+    for number in range(20):
+        await house.job(f"job-{number}", trigger_webhook=f"/jobs/{number}")
+    await house.job("busy")
+    await house.job("asleep", paused=True)
+    await house.add("webhook", "/busy", "busy", "asleep", params={"n": "body.n"})
+    for name in ("hot", "hot_read"):
+        if (step := getattr(database, name, None)) is not None:
+            monkeypatch.setattr(database, name, _counting(step, steps))
+    answers = await asyncio.gather(
+        *(house.hook(f"/jobs/{number}") for number in range(20)),
+        *(house.hook("/busy", {"n": number}, delivery_id=f"d{number // 2}") for number in range(10)),
+    )
+    assert len(steps) < 12
+    assert sum(taken.is_duplicate for taken in answers) == 5
+    rows = await house.executions()
+    assert len(rows) == 25
+    assert sorted(row.state for row in rows if row.job_name == "busy") == [
+        "queued",
+        "waiting",
+        "waiting",
+        "waiting",
+        "waiting",
+    ]
+    assert [row.params["n"] for row in rows if row.job_name == "busy"] == [0, 2, 4, 6, 8]
+    assert {row.state for row in rows if row.job_name != "busy"} == {"queued"}
+    assert {skipped.job for taken in answers for skipped in taken.skipped} == {"asleep"}
+    shown = await house.show("/busy")
+    assert (shown.fired, shown.matched) == (5, 5)
+    assert sum((await house.resources.queue.depth()).values()) == 21
+
+
+def _counting(step: Callable[..., Any], steps: list[str]) -> Callable[..., Any]:
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        steps.append(str(arguments[0]))
+        return await step(*arguments, **more)
+
+    return counted
 
 
 async def test_text_that_no_database_holds_is_made_storable(house: House) -> None:
@@ -814,7 +862,7 @@ async def test_a_message_waits_for_a_database_that_fails(with_redis: House) -> N
     await redis.publish("c", "x")
     async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE trigger_deliveries RENAME TO away")
-    with pytest.raises(DBAPIError):
+    with pytest.raises((DBAPIError, asyncpg.PostgresError, sqlite3.Error)):
         await listener.step()
     async with house.resources.database.writing() as connection:
         await connection.exec_driver_sql("ALTER TABLE away RENAME TO trigger_deliveries")

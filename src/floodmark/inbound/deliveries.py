@@ -25,7 +25,7 @@ from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.holding import wait_for_execution, wait_for_success
 from floodmark.rules.rank import rank_of
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.database import Database
+from floodmark.store.database import Database, encode_json
 from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
 from floodmark.store.hints import hint_jobs
@@ -301,8 +301,7 @@ class Deliveries(Repository):
         """Store the answer of each trigger, and count the delivery."""
         cell = trigger_deliveries.c
         for part in parts:
-            answer = msgspec.to_builtins(part.answer)
-            del answer["delivery_id"]
+            answer = _stored_answer(part.answer)
             await connection.execute(
                 update(trigger_deliveries)
                 .where(cell.trigger_id == part.shot.scope, cell.delivery_id == delivery_id)
@@ -343,7 +342,7 @@ class Deliveries(Repository):
             for job_id in some:
                 part, group = wanted[job_id]
                 job = found.get(job_id)
-                reason = _why_not(job)
+                reason = why_not(job)
                 if job is None or reason is not None:
                     part.skipped.append(Skipped(job=job_id if job is None else job.name, reason=str(reason)))
                     continue
@@ -425,7 +424,7 @@ async def _lock_jobs(connection: AsyncConnection, job_ids: Sequence[str]) -> dic
     return {row.job_id: row for row in rows}
 
 
-def _why_not(job: Any) -> str | None:
+def why_not(job: Any) -> str | None:
     """Return why a job is not fired, None if it is."""
     if job is None:
         return "there is no such job"
@@ -484,6 +483,17 @@ def _outcome(delivery_id: str, parts: Sequence[_Part], queued: Sequence[Queued])
     written = sum(not fired.is_folded for part in parts if not part.is_old for fired in part.executions)
     hinted = sum(len(part.hinted) for part in parts if not part.is_old)
     return Outcome(taken=taken, queued=queued, written=written, hinted=hinted)
+
+
+def answer_text(taken: Taken) -> str:
+    """Return the answer to a delivery as it is stored: JSON without the id."""
+    return encode_json(_stored_answer(taken))
+
+
+def _stored_answer(taken: Taken) -> dict[str, Any]:
+    answer: dict[str, Any] = msgspec.to_builtins(taken)
+    del answer["delivery_id"]
+    return answer
 
 
 def _replayed() -> Replayed:

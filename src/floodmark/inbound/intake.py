@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from floodmark.model.job import Work
 from floodmark.model.strict_json import NotJson, TooDeep, read_json
 from floodmark.observability.events import Events, HintsGiven, TriggersFired, TriggersMatched
 from floodmark.observability.tracing import Tracing, trace_trigger
+from floodmark.process.grouping import GroupedCalls
 from floodmark.queue.port import Publisher
 from floodmark.security.vault import Vault
 from floodmark.sources.python import UnknownCollector
@@ -24,12 +26,16 @@ from floodmark.sources.validation import Validation
 from floodmark.triggers.matching import PathVariables, channel_matches, choose_params, is_glob, path_pattern, segments
 from floodmark.wiring.resources import Resources
 
-from .deliveries import Deliveries, JobGroup, Shot, Taken
+from .deliveries import Deliveries, JobGroup, Outcome, Shot, Taken
 from .hops import check_hops
+from .plain import Delivery, JobFacts, PlainDeliveries, Wanted
 from .refusals import Refusals
-from .triggers import Rule, Triggers
+from .triggers import Rule, TriggerRules, Triggers
 
 LONGEST_ID = 200
+# One statement for so many deliveries takes a few milliseconds.
+MOST_AT_ONCE = 100
+KINDS: tuple[Kind, ...] = ("webhook", "channel", "stream")
 
 
 class BadParams(InvalidInput):
@@ -68,6 +74,7 @@ class Intake:
         events: Events,
         validation: Validation,
         *,
+        plain: PlainDeliveries,
         signals: Signals,
         body_max: int,
         tracing: Tracing | None = None,
@@ -75,12 +82,15 @@ class Intake:
         self.triggers, self.deliveries, self.refusals = triggers, deliveries, Refusals(triggers, events)
         self._queue, self._signals, self._events = queue, signals, events
         self._validation, self._tracing = validation, tracing
+        self._plain = plain
+        self._rules = {kind: GroupedCalls(partial(self._read_rules, kind), most=MOST_AT_ONCE) for kind in KINDS}
+        self._calls = {kind: GroupedCalls(partial(self._take_all, kind), most=MOST_AT_ONCE) for kind in KINDS}
         # A message on Redis may be as large as a webhook.
         self.body_max = body_max
 
     async def matching(self, arrival: Arrival) -> Matches:
-        """Return the enabled triggers and the patterns of jobs that match."""
-        known = await self.triggers.rules(arrival.kind)
+        """Return the enabled triggers and the patterns of jobs that match. Those that arrive together share a read."""
+        known = await self._rules[arrival.kind].call(arrival.subject)
         fitting = [rule for rule in known.registered if variables_of(rule.pattern, arrival) is not None]
         return Matches(
             rules=tuple(sorted(fitting, key=lambda rule: _exactness(arrival.kind, rule.pattern))),
@@ -88,27 +98,20 @@ class Intake:
         )
 
     async def take(self, arrival: Arrival, matches: Matches) -> Taken:
-        """Fire or hint what matches. A delivery that was taken before gets its first answer again."""
+        """Fire or hint what matches. A delivery that was taken before gets its first answer again.
+
+        Those that arrive while others are being written are written together.
+        """
         if arrival.delivery_id is not None and not _is_id(arrival.delivery_id):
             hint = f"use 1 to {LONGEST_ID} printable characters, for example a UUID"
             raise InvalidInput("the delivery id is empty, too long or not printable", hint=hint)
         check_hops(arrival.hops)
-        shots = await self._check(await self._shots(arrival, matches))
-        if not shots:
-            self._events.emit(TriggersFired(arrival.kind))
-            self.refusals.unmatched(arrival.kind, arrival.subject)
-            return Taken(delivery_id=arrival.delivery_id or new_id())
+        if not matches.rules and not matches.of_jobs:
+            return self._ignore(arrival)
         with trace_trigger(self._tracing, arrival.kind, arrival.subject) as traceparent:
-            outcome = await self.deliveries.take(
-                arrival.subject,
-                shots,
-                delivery_id=arrival.delivery_id,
-                signature=arrival.signature,
-                traceparent=traceparent,
-                hops=arrival.hops,
-            )
-            # If the process dies here, the requeuer puts them.
-            await self._queue.put(outcome.queued)
+            outcome = await self._calls[arrival.kind].call(_Arrived(arrival, matches, traceparent))
+        if outcome is None:
+            return self._ignore(arrival)
         if not outcome.taken.is_duplicate:
             self._events.emit(TriggersFired(arrival.kind))
             if outcome.written:
@@ -119,13 +122,70 @@ class Intake:
                 await self._signals.notify(Topic.JOBS)
         return outcome.taken
 
-    async def _check(self, shots: Sequence[Shot]) -> list[Shot]:
+    def _ignore(self, arrival: Arrival) -> Taken:
+        self._events.emit(TriggersFired(arrival.kind))
+        self.refusals.unmatched(arrival.kind, arrival.subject)
+        return Taken(delivery_id=arrival.delivery_id or new_id())
+
+    async def _read_rules(self, kind: Kind, subjects: Sequence[str]) -> list[TriggerRules | Exception]:
+        return [await self.triggers.rules(kind, list(dict.fromkeys(map(clean, subjects))))] * len(subjects)
+
+    async def _take_all(self, kind: Kind, arrived: Sequence["_Arrived"]) -> list[Outcome | Exception | None]:
+        """Write all that have arrived together; None for those that concern no job."""
+        wanted = Wanted(
+            kind=kind,
+            texts=list(dict.fromkeys(text for one in arrived for rule in one.matches.rules for text in rule.jobs)),
+            patterns=list(dict.fromkeys(text for one in arrived for text in one.matches.of_jobs)),
+        )
+        found = await self._plain.find_jobs(wanted)
+        outcomes: list[Outcome | Exception | None] = [None] * len(arrived)
+        deliveries: dict[int, Delivery] = {}
+        for place, one in enumerate(arrived):
+            try:
+                shots = self._check(_shots(one.arrival, one.matches, found), found)
+            except Exception as error:  # noqa: BLE001 - it is the answer to this one, not to the others
+                outcomes[place] = error
+                continue
+            if shots:
+                deliveries[place] = Delivery(
+                    subject=one.arrival.subject,
+                    shots=shots,
+                    delivery_id=one.arrival.delivery_id,
+                    signature=one.arrival.signature,
+                    traceparent=one.traceparent,
+                    hops=one.arrival.hops,
+                )
+        by_id = {job.job_id: job for job in found}
+        written = await self._plain.take(list(deliveries.values()), by_id)
+        for (place, delivery), outcome in zip(deliveries.items(), written, strict=True):
+            # One after the other: a debounce gives the params of the last one to the execution.
+            outcomes[place] = outcome if outcome is not None else await self._take_alone(delivery)
+        # If the process dies here, the requeuer puts them.
+        await self._queue.put(
+            [queued for outcome in outcomes if isinstance(outcome, Outcome) for queued in outcome.queued]
+        )
+        return outcomes
+
+    async def _take_alone(self, delivery: Delivery) -> Outcome | Exception:
+        try:
+            return await self.deliveries.take(
+                delivery.subject,
+                delivery.shots,
+                delivery_id=delivery.delivery_id,
+                signature=delivery.signature,
+                traceparent=delivery.traceparent,
+                hops=delivery.hops,
+            )
+        except Exception as error:  # noqa: BLE001 - it is the answer to this one, not to the others
+            return error
+
+    def _check(self, shots: Sequence[Shot], found: Sequence[JobFacts]) -> list[Shot]:
         """Return the shots with the jobs to which params make no difference.
 
         Refuse params that the source of one of the jobs refuses: then nothing is fired.
         """
-        with_params = [group for shot in shots for group in shot.groups if group.params]
-        works = await self.triggers.works({job_id for group in with_params for job_id in group.job_ids})
+        with_params = {job_id for shot in shots for group in shot.groups if group.params for job_id in group.job_ids}
+        works = {job.job_id: job.read_work() for job in found if job.job_id in with_params}
         return [replace(shot, groups=tuple(self._check_group(group, works) for group in shot.groups)) for shot in shots]
 
     def _check_group(self, group: JobGroup, works: Mapping[str, Work]) -> JobGroup:
@@ -141,21 +201,31 @@ class Intake:
                 indifferent.append(work.job_id)
         return replace(group, indifferent=frozenset(indifferent))
 
-    async def _shots(self, arrival: Arrival, matches: Matches) -> list[Shot]:
-        named = await self.triggers.find_job_ids([text for rule in matches.rules for text in rule.jobs])
-        theirs = _by_pattern(await self.triggers.jobs_of(arrival.kind, matches.of_jobs))
-        if not matches.rules:
-            return [
-                Shot(
-                    scope=_scope(arrival.kind, pattern),
-                    trigger=f"{arrival.kind}:{pattern}",
-                    groups=(JobGroup(params_of(pattern, {}, arrival), job_ids),),
-                    is_registered=False,
-                )
-                for pattern, job_ids in theirs.items()
-            ]
-        first, *others = matches.rules
-        return [_shot(first, arrival, named, theirs), *(_shot(rule, arrival, named, {}) for rule in others)]
+
+class _Arrived(Struct, frozen=True):
+    """An arrival, its matches, and the parent of its executions in a trace."""
+
+    arrival: Arrival
+    matches: Matches
+    traceparent: str | None
+
+
+def _shots(arrival: Arrival, matches: Matches, found: Sequence[JobFacts]) -> list[Shot]:
+    """Return what the matching triggers fire, or the patterns of jobs if there is no trigger."""
+    named = {text: job.job_id for job in found for text in (job.name, job.job_id)}
+    theirs = _by_pattern({job.job_id: job.pattern for job in found if job.pattern in matches.of_jobs})
+    if not matches.rules:
+        return [
+            Shot(
+                scope=_scope(arrival.kind, pattern),
+                trigger=f"{arrival.kind}:{pattern}",
+                groups=(JobGroup(params_of(pattern, {}, arrival), job_ids),),
+                is_registered=False,
+            )
+            for pattern, job_ids in theirs.items()
+        ]
+    first, *others = matches.rules
+    return [_shot(first, arrival, named, theirs), *(_shot(rule, arrival, named, {}) for rule in others)]
 
 
 def build_intake(resources: Resources) -> Intake:
@@ -167,6 +237,7 @@ def build_intake(resources: Resources) -> Intake:
         resources.queue,
         resources.events,
         resources.validation,
+        plain=PlainDeliveries(resources.database, resources.clock, patience=settings.queue_patience),
         signals=resources.signals,
         body_max=settings.api_body_max,
         tracing=resources.tracing,
@@ -236,10 +307,11 @@ def _is_id(text: str) -> bool:
     return 0 < len(text) <= LONGEST_ID and text.isprintable()
 
 
-def _by_pattern(jobs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _by_pattern(jobs: Mapping[str, str | None]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for job_id, pattern in jobs.items():
-        found.setdefault(pattern, []).append(job_id)
+        if pattern is not None:
+            found.setdefault(pattern, []).append(job_id)
     return {pattern: tuple(job_ids) for pattern, job_ids in sorted(found.items())}
 
 

@@ -7,6 +7,8 @@ Both reload their patterns every half second, and at once on a signal. The facts
 `triggers.streams` hold the patterns to which the leader listens.
 """
 
+import asyncio
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -196,10 +198,22 @@ class ChannelListener:
             self._waiting.append((Arrival(kind="channel", subject=channel), message["data"]))
 
     async def _fire_waiting(self) -> None:
+        """Fire the jobs of the received messages together. Those that could not be taken are tried again."""
         while self._waiting:
-            arrival, data = self._waiting[0]
-            await _fire(self._intake, arrival, partial(_read_data, data, self._intake.body_max), self._events)
-            self._waiting.popleft()
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
+            try:
+                done = await asyncio.gather(*map(self._take, some), return_exceptions=True)
+            except asyncio.CancelledError:
+                self._waiting.extendleft(reversed(some))
+                raise
+            failed = [(message, failure) for message, failure in zip(some, done, strict=True) if failure is not None]
+            self._waiting.extendleft(message for message, _ in reversed(failed))
+            for _, failure in failed:
+                raise failure
+
+    async def _take(self, message: tuple[Arrival, bytes]) -> None:
+        arrival, data = message
+        await _fire(self._intake, arrival, partial(_read_data, data, self._intake.body_max), self._events)
 
 
 class StreamListener:
@@ -235,8 +249,7 @@ class StreamListener:
         if not self._keys:
             return None
         entries = await self._read()
-        for key, entry_id, fields in entries:
-            await self._take(key, entry_id, fields)
+        await self._take_all(entries)
         if not entries:
             self._is_behind = False
         return _AGAIN
@@ -252,12 +265,25 @@ class StreamListener:
         )
         return [(_text(key), entry_id, fields) for key, entries in found or () for entry_id, fields in entries]
 
-    async def _take(self, key: str, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
+    async def _take_all(self, entries: Sequence[tuple[str, bytes, Mapping[bytes, bytes]]]) -> None:
+        """Fire the jobs of entries together, and acknowledge those that were taken."""
+        done = await asyncio.gather(*map(self._take, entries), return_exceptions=True)
+        taken: dict[str, list[bytes]] = {}
+        for (key, entry_id, _), failure in zip(entries, done, strict=True):
+            if failure is None:
+                taken.setdefault(key, []).append(entry_id)
+        for key, ids in taken.items():
+            await self._redis.xack(key, self._group, *ids)
+        for failure in done:
+            if failure is not None:
+                raise failure
+
+    async def _take(self, entry: tuple[str, bytes, Mapping[bytes, bytes]]) -> None:
+        key, entry_id, fields = entry
+        # An entry without fields was deleted after it was read.
         if fields:
             arrival = Arrival(kind="stream", subject=key, delivery_id=_text(entry_id), hops=_count_hops(fields))
             await _fire(self._intake, arrival, partial(_read_fields, fields, self._intake.body_max), self._events)
-        # An entry without fields was deleted after it was read.
-        await self._redis.xack(key, self._group, entry_id)
 
     async def _load_streams(self) -> None:
         """Bring the list of streams up to date, and create missing groups."""
@@ -364,8 +390,8 @@ def _may_pass(error: Exception) -> bool:
     """Return whether the same message may be taken later. A `DataError` is about its values, not about the server."""
     if isinstance(error, DataError | asyncpg.DataError):
         return False
-    away = (Unavailable, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, *redis_errors())
-    return isinstance(error, away)
+    servers = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.OperationalError, OSError, *redis_errors())
+    return isinstance(error, (Unavailable, SQLAlchemyError, *servers))
 
 
 def _check_subject(arrival: Arrival) -> None:

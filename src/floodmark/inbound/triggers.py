@@ -6,7 +6,8 @@ the id of its trigger as the label.
 
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +19,13 @@ from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.external_triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, TriggerRow, the_only
 from floodmark.model.ids import new_id
-from floodmark.model.job import Work
 from floodmark.security.vault import Vault
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.database import Database
-from floodmark.store.dialects import chunks, insert_into, present, raw
+from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, encode_json
+from floodmark.store.dialects import chunks, insert_into, present
 from floodmark.store.name_search import find_jobs
-from floodmark.store.rows import WORK_COLUMNS, work_from_row
+from floodmark.store.postgres_connection import Connection
+from floodmark.store.rows import decode_json
 from floodmark.store.tables import facts, jobs
 from floodmark.triggers.matching import LONGEST, check_params, path_pattern
 
@@ -36,6 +37,34 @@ UNMATCHED, UNREADABLE = "triggers.unmatched", "triggers.unreadable"
 
 _MOST_JOBS = 1000
 _ID = re.compile(r"[0-9a-f]{8,32}", re.ASCII)
+# The enabled triggers of a kind, then the patterns that jobs name themselves, without an id.
+_RULES = """
+SELECT * FROM (SELECT trigger_id, pattern, jobs, params, secret, debounce_seconds FROM triggers
+                WHERE kind = '{kind}' AND enabled ORDER BY trigger_id) registered
+ UNION ALL SELECT NULL, of_jobs.pattern, NULL, NULL, NULL, NULL FROM ({patterns}) of_jobs
+"""
+_NO_PATTERNS = "SELECT '' AS pattern WHERE FALSE"
+_ALL_PATTERNS = "SELECT DISTINCT {column} AS pattern FROM jobs WHERE {column} IS NOT NULL ORDER BY {column}"
+# Only those that may match: equal to a subject, or more than a literal.
+_MAY_MATCH = """
+SELECT {column} AS pattern FROM jobs WHERE {column} IN (SELECT * FROM {{given}})
+ UNION SELECT {column} FROM jobs WHERE {column} IS NOT NULL AND {is_open}
+ ORDER BY 1
+"""
+_POSTGRES_GIVEN, _SQLITE_GIVEN = "unnest($1::text[])", "(SELECT value FROM json_each(?))"
+_IS_OPEN_PATH = "(replace(replace(replace({0}, '*', ''), '{{{{', ''), '//', '') <> {0} OR {0} LIKE '%/')"
+_IS_OPEN_CHANNEL = "replace(replace(replace({0}, '*', ''), '?', ''), '[', '') <> {0}"
+_NAMED_BY_JOBS = (
+    ("webhook", "trigger_webhook", _IS_OPEN_PATH),
+    ("channel", "trigger_channel", _IS_OPEN_CHANNEL),
+)
+_PATTERNS: Mapping[tuple[str, bool], str] = {
+    (kind, is_narrow): (_MAY_MATCH if is_narrow else _ALL_PATTERNS).format(
+        column=column, is_open=is_open.format(column)
+    )
+    for kind, column, is_open in _NAMED_BY_JOBS
+    for is_narrow in (False, True)
+}
 _COLUMN_OF: Mapping[str, Column[Any]] = {"webhook": jobs.c.trigger_webhook, "channel": jobs.c.trigger_channel}
 
 
@@ -153,38 +182,44 @@ class Triggers:
         async with self._database.reading() as connection:
             return await self._rows(connection, *where, limit=max(1, min(limit, MOST_SHOWN)))
 
-    async def rules(self, kind: Kind) -> TriggerRules:
-        """Return the enabled triggers of a kind."""
-        cell, column = triggers.c, _COLUMN_OF.get(kind)
-        wanted = (cell.trigger_id, cell.pattern, cell.jobs, cell.params, cell.secret, cell.debounce_seconds)
-        query = select(*wanted).where(cell.kind == kind, cell.enabled.is_(True)).order_by(cell.trigger_id)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-            of_jobs: list[str] = []
-            if column is not None:
-                distinct = select(column).where(column.is_not(None)).distinct().order_by(column)
-                of_jobs = list((await connection.execute(distinct)).scalars())
+    async def rules(self, kind: Kind, subjects: Sequence[str] | None = None) -> TriggerRules:
+        """Return the enabled triggers of a kind, and the patterns that jobs name themselves.
+
+        With `subjects`, only those patterns of jobs that may match one of them.
+        """
+        rows = await self._read_rules(kind, subjects)
         registered = [
             Rule(
-                trigger_id=row.trigger_id,
-                pattern=row.pattern,
-                jobs=tuple(map(str, row.jobs)),
-                params=row.params,
-                sealed=row.secret,
-                debounce=timedelta(seconds=row.debounce_seconds),
+                trigger_id=trigger_id,
+                pattern=pattern,
+                jobs=tuple(map(str, decode_json(jobs))),
+                params=decode_json(params),
+                sealed=secret,
+                debounce=timedelta(seconds=debounce),
             )
-            for row in rows
+            for trigger_id, pattern, jobs, params, secret, debounce in rows
+            if trigger_id is not None
         ]
-        return TriggerRules(registered=registered, of_jobs=of_jobs)
+        return TriggerRules(registered=registered, of_jobs=[row[1] for row in rows if row[0] is None])
 
-    async def jobs_of(self, kind: Kind, patterns: Sequence[str]) -> dict[str, str]:
-        """Return the jobs that name one of these patterns themselves: the pattern by the id of the job."""
-        column = _COLUMN_OF.get(kind)
-        if column is None or not patterns:
-            return {}
-        async with self._database.reading() as connection:
-            rows = await connection.execute(select(jobs.c.job_id, column).where(column.in_(patterns)))
-            return {str(job_id): str(pattern) for job_id, pattern in rows}
+    async def _read_rules(self, kind: Kind, subjects: Sequence[str] | None) -> Sequence[Any]:
+        """Read them with one statement and without SQLAlchemy, because every webhook and message needs them."""
+        patterns, database = _PATTERNS.get((kind, subjects is not None)), self._database
+        given = None if subjects is None or patterns is None else list(subjects)
+        if isinstance(database, PostgresDatabase):
+            statement = _read_statement(kind, patterns, _POSTGRES_GIVEN)
+
+            async def work(connection: Connection) -> Sequence[Any]:
+                return await connection.fetch(statement, *(() if given is None else (given,)))
+
+            return await database.hot("rules", work)
+        assert isinstance(database, SqliteDatabase)
+
+        def read(connection: sqlite3.Connection) -> Sequence[Any]:
+            statement = _read_statement(kind, patterns, _SQLITE_GIVEN)
+            return connection.execute(statement, () if given is None else (encode_json(given),)).fetchall()
+
+        return await database.hot_read(read)
 
     async def count_jobs(self, kind: Kind, limit: int = MOST_SHOWN) -> dict[str, int]:
         """Return the patterns that jobs name themselves, each with the number of its jobs."""
@@ -194,22 +229,6 @@ class Triggers:
         query = select(column, func.count()).where(column.is_not(None)).group_by(column).order_by(column).limit(limit)
         async with self._database.reading() as connection:
             return {str(pattern): int(count) for pattern, count in await connection.execute(query)}
-
-    async def find_job_ids(self, texts: Sequence[str]) -> dict[str, str]:
-        """Return the ids of jobs by the given ids or names; texts that name no job are left out."""
-        async with self._database.reading() as connection:
-            return {text: job_id for text, (job_id, _) in (await _find_named(connection, texts)).items()}
-
-    async def works(self, job_ids: Collection[str]) -> dict[str, Work]:
-        """Return the work of these jobs by id; deleted jobs are left out."""
-        query = select(*(raw(jobs.c[name]) for name in WORK_COLUMNS))
-        found: dict[str, Work] = {}
-        for some in chunks(sorted(job_ids)):
-            async with self._database.reading() as connection:
-                rows = await connection.execute(query.where(jobs.c.job_id.in_(some)))
-                works = [work_from_row(tuple(row)) for row in rows]
-            found |= {work.job_id: work for work in works}
-        return found
 
     async def add_tally(self, tally: Tally) -> None:
         """Add to the counts of refused deliveries."""
@@ -310,6 +329,10 @@ def _check_secret(kind: str, secret: str) -> None:
     if len(secret) < SHORTEST_SECRET:
         hint = "generate one with --signed, or in the API with signed: true"
         raise InvalidInput(f"a secret needs at least {SHORTEST_SECRET} characters", hint=hint)
+
+
+def _read_statement(kind: Kind, patterns: str | None, given: str) -> str:
+    return _RULES.format(kind=kind, patterns=_NO_PATTERNS if patterns is None else patterns.format(given=given))
 
 
 async def _find_named(connection: AsyncConnection, texts: Sequence[str]) -> dict[str, tuple[str, str]]:

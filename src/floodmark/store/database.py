@@ -505,6 +505,11 @@ class SqliteDatabase(Database):
         async with self._turn:
             return await asyncio.get_running_loop().run_in_executor(self._thread, transact, work)
 
+    async def hot_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on the writer's thread, without a transaction: it takes no lock."""
+        self._require_none_open("read")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._open_writer()))
+
     def _transact_durably(self, work: Callable[[sqlite3.Connection], T]) -> T:
         writer = self._open_writer()
         writer.execute("PRAGMA synchronous=FULL")

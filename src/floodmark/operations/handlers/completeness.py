@@ -4,7 +4,7 @@ from floodmark.errors import InvalidInput
 from floodmark.model.completeness import TargetCompleteness
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.model.proofs import ProofHead, ProofLink
-from floodmark.observability.tracing import triggered
+from floodmark.observability.tracing import trace_trigger
 from floodmark.operations.completeness import CompletenessOperations, GapFill
 from floodmark.operations.runs import Asked
 from floodmark.rules.completeness import FILLABLE
@@ -35,7 +35,7 @@ class CompletenessHandlers(CompletenessOperations, Handlers):
                 f"{job.name} is paused, so its gaps cannot be filled", hint=f"resume it: floodmark resume {job.name}"
             )
         runs = self.resources.runs
-        with triggered(self.resources.tracing, FILL, job.name) as traceparent:
+        with trace_trigger(self.resources.tracing, FILL, job.name) as traceparent:
             forced = await runs.force(runs.request(job.job_id, actor=self.actor, trigger=FILL, traceparent=traceparent))
         run = Asked(execution_id=forced.execution_id, scheduled_for=forced.scheduled_for, reason=forced.reason)
         return GapFill(gaps=len(fillable), left=len(gaps) - len(fillable), run=run)

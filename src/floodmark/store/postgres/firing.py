@@ -12,6 +12,7 @@ from floodmark.model.execution import Queued, State
 from floodmark.model.job import DueJob
 from floodmark.rules.budgets import DEFAULT_BUDGET, GRANT_EXPIRES, Terms, price_after
 from floodmark.rules.rank import rank_delays
+from floodmark.store.array_texts import array_text, number_array
 from floodmark.store.budget_rows import TERMS_SELECT, BudgetTurn, lateness_of, needs_budget, terms_from_row
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, DecideInBudget, Decision, Fired, NewExecution
@@ -48,8 +49,9 @@ SELECT n.*, CASE n.state WHEN 'queued' THEN {
     postgres_rank("$13::timestamptz", delays="$14", priority="n.priority")
 } END,
        CASE n.state WHEN 'skipped' THEN $13::timestamptz END
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::smallint[], $7::text[],
-              $8::int[], $9::text[], $10::text[], $11::timestamptz[], $12::text[])
+  FROM unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::timestamptz[], $5::text::text[],
+              $6::text::smallint[], $7::text::text[], $8::text::int[], $9::text[], $10::text[], $11::timestamptz[],
+              $12::text[])
     AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before,
          traceparent)
 ON CONFLICT (job_id, scheduled_for) DO NOTHING
@@ -58,7 +60,7 @@ RETURNING execution_id
 
 _ADVANCE = """
 UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invalid_reason = n.invalid_reason
-  FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::text[])
+  FROM unnest($1::text::text[], $2::timestamptz[], $3::timestamptz[], $4::text[])
     AS n(job_id, next_run, planned_until, invalid_reason)
  WHERE j.job_id = n.job_id
 """
@@ -151,7 +153,7 @@ class PostgresFiring:
             await connection.execute(_REPLACE, replaced, list(written))
         await connection.execute(
             _ADVANCE,
-            [decision.job.job_id for decision in decisions],
+            array_text([decision.job.job_id for decision in decisions]),
             _sparse([decision.next_run for decision in decisions]),
             [decision.planned_until for decision in decisions],
             _sparse([decision.invalid_reason for decision in decisions]),
@@ -169,14 +171,14 @@ class PostgresFiring:
         """Insert executions; returns the ids of new ones. Instants that another scheduler has written stay."""
         rows = await connection.fetch(
             _INSERT,
-            [n.execution_id for _, n in new],
-            [job.job_id for job, _ in new],
-            [job.name for job, _ in new],
+            array_text([n.execution_id for _, n in new]),
+            array_text([job.job_id for job, _ in new]),
+            array_text([job.name for job, _ in new]),
             [n.scheduled_for for _, n in new],
-            [n.state for _, n in new],
-            [n.priority for _, n in new],
-            [n.trigger for _, n in new],
-            [n.coalesced for _, n in new],
+            array_text([n.state for _, n in new]),
+            number_array([n.priority for _, n in new]),
+            array_text([n.trigger for _, n in new]),
+            number_array([n.coalesced for _, n in new]),
             _sparse([n.reason for _, n in new]),
             _sparse([n.hold for _, n in new]),
             _sparse([n.not_before for _, n in new]),

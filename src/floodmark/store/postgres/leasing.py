@@ -12,11 +12,12 @@ from typing import Any
 
 from floodmark.model.execution import ENDED, Lease, Queued
 from floodmark.model.job import Priority
-from floodmark.model.outcome import Dead, Snooze
+from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
 from floodmark.rules.rank import rank_delays, waiting_seconds
 from floodmark.rules.starting import JOB_DELETED, OBSTACLES, OFFERED
-from floodmark.store.database import PostgresDatabase
+from floodmark.store.array_texts import array_text, number_array
+from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
@@ -194,37 +195,22 @@ _NEXT = f"""
 } ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
      WHERE EXISTS (SELECT 1 FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap')"""
 
-_RANK = postgres_rank("clock_timestamp()", delays="$15")
-_SETTLE = """
+_SETTLE_FRAME = """
 WITH s AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[],
-                         $8::text[], $9::text[], $10::text[], $11::int[], $12::int[], $13::int[], $14::float8[])
-      AS s({columns})
+    SELECT * FROM unnest({given}) AS s({columns})
 ), ended AS (
     UPDATE executions e
-       SET state = {state}, attempt = e.attempt - s.refund, lease_until = NULL,
-           reason = CASE WHEN {state} = 'cancelled' THEN COALESCE(e.cancel_requested, s.reason) ELSE s.reason END,
-           not_before = CASE WHEN {state} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,
-           queue_rank = CASE WHEN {state} = 'queued' THEN {rank} END,
+       SET {values}, lease_until = NULL,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
-           completed_at = CASE WHEN {state} IN {finished} THEN clock_timestamp() END,
            duration_seconds = COALESCE(e.duration_seconds, 0) + s.duration,
            items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
            items_known = e.items_known + s.known,
-           error_message = COALESCE(s.error, e.error_message),
-           error_details = CASE WHEN s.details IS NULL THEN e.error_details
-                                ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END,
            result = COALESCE(s.result::jsonb, e.result)
       FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
     RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept,
               s.stream, s.fence
 ), freed AS (
-    UPDATE watermarks w
-       SET lease_until = NULL,
-           high_water = CASE WHEN ended.state = 'done' THEN NULL ELSE w.high_water END,
-           last_checked_at = CASE WHEN ended.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
-           last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
-                                 ELSE w.last_parsed_at END
+    UPDATE watermarks w SET lease_until = NULL, {freed}
       FROM ended WHERE w.stream = ended.stream AND w.fence = ended.fence
 ), updated_jobs AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
@@ -241,15 +227,51 @@ WITH s AS (
 )
 SELECT execution_id, NULL::smallint, NULL FROM ended
 UNION ALL SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
-""".format(
+"""
+
+_RANK = postgres_rank("clock_timestamp()", delays="$15")
+# `outcomes.consequence_of`: a requested cancellation ends an execution that would run again.
+_STATE = (
+    f"CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN {list_states(CONTINUING)}"
+    " THEN 'cancelled' ELSE s.state END"
+)
+_SETTLE = _SETTLE_FRAME.format(
+    given="""$1::text[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::float8[], $7::text[], $8::text[],
+                         $9::text[], $10::text[], $11::int[], $12::int[], $13::int[], $14::float8[]""",
     columns=", ".join(SETTLED),
+    values=f"""state = {_STATE}, attempt = e.attempt - s.refund,
+           reason = CASE WHEN {_STATE} = 'cancelled' THEN COALESCE(e.cancel_requested, s.reason) ELSE s.reason END,
+           not_before = CASE WHEN {_STATE} = 'waiting' THEN clock_timestamp() + make_interval(secs => s.after) END,
+           queue_rank = CASE WHEN {_STATE} = 'queued' THEN {_RANK} END,
+           completed_at = CASE WHEN {_STATE} IN {_ENDED} THEN clock_timestamp() END,
+           error_message = COALESCE(s.error, e.error_message),
+           error_details = CASE WHEN s.details IS NULL THEN e.error_details
+                                ELSE COALESCE(e.error_details, '[]') || s.details::jsonb END""",
+    freed="""
+           high_water = CASE WHEN ended.state = 'done' THEN NULL ELSE w.high_water END,
+           last_checked_at = CASE WHEN ended.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
+           last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
+                                 ELSE w.last_parsed_at END""",
     finished=_ENDED,
     next=_NEXT,
-    rank=_RANK,
     woken=WOKEN.format(rank=_RANK),
-    # `outcomes.consequence_of`: a requested cancellation ends an execution that would run again.
-    state=f"CASE WHEN e.cancel_requested IS NOT NULL AND s.state IN {list_states(CONTINUING)}"
-    " THEN 'cancelled' ELSE s.state END",
+)
+
+# The most common outcome, without the columns that only failures need. Lists come as the text of an array: the driver
+# checks and encodes each element of a list by itself.
+_DONE_COLUMNS = ("execution_id", "fence", "stream", "duration", "new", "changed", "known", "result")
+_SETTLE_DONE = _SETTLE_FRAME.format(
+    given="""$1::text::text[], $2::text::bigint[], $3::text::text[], $4::text::float8[], $5::text::int[],
+                         $6::text::int[], $7::text::int[], $8::text[]""",
+    columns=", ".join(_DONE_COLUMNS),
+    values="""state = 'done', reason = NULL, not_before = NULL, queue_rank = NULL,
+           completed_at = clock_timestamp()""",
+    freed="""
+           high_water = NULL, last_checked_at = clock_timestamp(),
+           last_parsed_at = CASE WHEN ended.kept > 0 THEN clock_timestamp() ELSE w.last_parsed_at END""",
+    finished=_ENDED,
+    next=_NEXT,
+    woken=WOKEN.format(rank=postgres_rank("clock_timestamp()", delays="$9")),
 )
 
 # The executions that are being settled count too: they are already dead.
@@ -285,6 +307,7 @@ class PostgresLeasing:
         async def work(connection: Connection) -> None:
             await connection.fetch(_CLAIM_ONE, timedelta(), "", "")
             await connection.fetch(_CLAIM_THESE, timedelta(), "", [])
+            await connection.fetch(_SETTLE_DONE, *_done_columns(()), self._delays)
             await connection.fetch(_SETTLE, *nothing, self._delays)
 
         # On two connections: the next claim often runs while the last outcome is being written.
@@ -361,7 +384,7 @@ class PostgresLeasing:
         settlements = clean_outcomes(settlements)
         # In order of stream, as in a claim, so that two workers seldom deadlock.
         in_order = sorted(settlements, key=lambda s: s.lease.job.stream)
-        columns = list(zip(*(settled_row(s, consequence_of(s.outcome)) for s in in_order), strict=True))
+        statement, columns = _settle_columns(in_order)
         pauses = [(s.lease, s.outcome) for s in settlements if isinstance(s.outcome, Dead) and s.outcome.pause]
         # A rate limit applies to all workers, even if this lease was lost.
         limits = [s.outcome for s in settlements if isinstance(s.outcome, Snooze) and s.outcome.key is not None]
@@ -369,10 +392,10 @@ class PostgresLeasing:
         async def work(connection: Connection) -> Settled:
             if not pauses and not limits:
                 # By far the most common case: one statement is one transaction and one round trip.
-                rows = await connection.fetch(_SETTLE, *columns, self._delays)
+                rows = await connection.fetch(statement, *columns, self._delays)
             else:
                 async with connection.transaction():
-                    rows = await connection.fetch(_SETTLE, *columns, self._delays)
+                    rows = await connection.fetch(statement, *columns, self._delays)
                     await _follow_up(connection, {row[0] for row in rows if row[1] is None}, pauses, limits)
             mine = {row[0] for row in rows if row[1] is None}
             return Settled(
@@ -381,6 +404,30 @@ class PostgresLeasing:
             )
 
         return await self._database.hot("settle", work)
+
+
+def _settle_columns(settlements: Sequence[Settlement]) -> tuple[str, Sequence[Any]]:
+    """Return the statement that settles these, and its columns."""
+    if all(type(s.outcome) is Done for s in settlements):
+        return _SETTLE_DONE, _done_columns(settlements)
+    return _SETTLE, list(zip(*(settled_row(s, consequence_of(s.outcome)) for s in settlements), strict=True))
+
+
+def _done_columns(settlements: Sequence[Settlement]) -> tuple[Any, ...]:
+    """Return the columns `_DONE_COLUMNS`."""
+    leases, kept = [s.lease for s in settlements], [s.outcome.kept for s in settlements]
+    results = [s.outcome.result for s in settlements]
+    return (
+        array_text([lease.execution_id for lease in leases]),
+        number_array([lease.fence for lease in leases]),
+        array_text([lease.job.stream for lease in leases]),
+        number_array([s.duration for s in settlements]),
+        number_array([one.new for one in kept]),
+        number_array([one.changed for one in kept]),
+        number_array([one.known for one in kept]),
+        # A shorter list is filled up with NULL.
+        [None if result is None else encode_json(result) for result in results] if any(results) else [],
+    )
 
 
 async def _follow_up(
