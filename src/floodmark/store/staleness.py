@@ -17,6 +17,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal,
     select,
     true,
 )
@@ -123,9 +124,17 @@ class Staleness:
         ]
 
     def condition(self, *, is_stale: bool) -> ColumnElement[bool]:
-        """Return the condition that a job is stale, or is not, for another query. Reads every job."""
-        found = self._stale(jobs.c.job_id).correlate(None)
-        return jobs.c.job_id.in_(found) if is_stale else jobs.c.job_id.not_in(found)
+        """Return the condition that a job is stale, or is not, for another query.
+
+        It is computed for one job after the other, so that a page reads no more of them than it needs.
+        """
+        one = select(literal(1).label("one")).subquery("one")
+        related = one.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
+        related = related.outerjoin(budgets, budgets.c.name == jobs.c.budget)
+        related = related.outerjoin(activity, activity.c.job_id == jobs.c.job_id)
+        found = and_(self._is_due(), self._seconds_unchecked() > self._patience())
+        answer = select(found).select_from(related).correlate(jobs).scalar_subquery()
+        return answer if is_stale else ~answer
 
     def count_query(self) -> Select[tuple[int]]:
         """Return the query that counts stale jobs."""

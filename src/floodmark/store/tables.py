@@ -127,6 +127,9 @@ partial_index("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.t
 partial_index("ix_jobs_account", "account IS NOT NULL", jobs.c.account, jobs.c.name)
 partial_index("ix_jobs_declared", "declared IS NOT NULL", jobs.c.declared)
 partial_index("ix_jobs_old", "scheduler_version <> 2", jobs.c.job_id)
+# To list the few jobs that do not run.
+partial_index("ix_jobs_paused", "paused", jobs.c.name)
+partial_index("ix_jobs_disabled", "NOT schedule_enabled", jobs.c.name)
 
 
 job_dependencies = Table(
@@ -194,6 +197,7 @@ partial_index("ix_job_executions_dead", "state = 'dead'", job_executions.c.compl
 partial_index(
     "ix_job_executions_exceptional",
     "state = 'dead' OR state = 'cancelled' OR state = 'skipped'",
+    job_executions.c.state,
     job_executions.c.execution_id,
 )
 partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
