@@ -40,6 +40,7 @@ SUITE: Mapping[str, Sequence[str]] = {
     "sinks": (),
     "watches": (),
     "search": (),
+    "reads": (),
     "dashboard": (),
 }
 
