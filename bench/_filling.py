@@ -146,7 +146,7 @@ class _Statements:
     def groups(self) -> Iterable[Sequence[str]]:
         """Yield the statements, except those of the search index. Each group may run beside the others."""
         yield self._jobs(), self._watermarks(), self._outbox(), self._counted()
-        yield (self._executions(),)
+        yield self._executions(), self._minutes()
         yield self._items(), self._days()
 
     def _ago(self, seconds: str) -> str:
@@ -211,6 +211,22 @@ class _Statements:
                    CASE WHEN state = 'running' THEN {self._ago("-86400")} END,
                    CASE WHEN state = 'queued' THEN at END, CASE WHEN state = 'queued' THEN NULL ELSE 'bench' END
               FROM ({each}) AS each"""
+
+    def _minutes(self) -> str:
+        """Return what the leader has counted by the minute: all executions ended in the minute they began in."""
+        is_open = "completed_at IS NULL"
+        sums = ", ".join(
+            f"sum(CASE WHEN state = '{state}' THEN 1 ELSE 0 END)" for state in ("done", "dead", "cancelled", "skipped")
+        )
+        minute = (
+            "date_trunc('minute', created_at)"
+            if self._is_postgres
+            else "substr(created_at, 1, 17) || '00.000000+00:00'"
+        )
+        return f"""
+            INSERT INTO minutes (minute, created, unfinished, started, counted_at, done, dead, cancelled, skipped)
+            SELECT {minute}, count(*), sum(CASE WHEN {is_open} THEN 1 ELSE 0 END), count(*), max(created_at), {sums}
+              FROM executions GROUP BY 1"""
 
     def _stream_number(self) -> str:
         # One in five belongs to one of 20 streams. The others are written one stream after the other.

@@ -25,11 +25,15 @@ READS: dict[str, Callable[[Resources, LocalOperations], Awaitable[Any]]] = {
     "history by state": lambda _, operations: operations.executions(states=[State.CANCELLED, State.SKIPPED]),
     "stale jobs": lambda _, operations: operations.jobs(JobFilter(stale=True)),
     "paused jobs": lambda _, operations: operations.jobs(JobFilter(state="paused")),
+    "disabled jobs": lambda _, operations: operations.jobs(JobFilter(state="disabled")),
+    "dead letters": lambda _, operations: operations.letters(),
     "streams": lambda _, operations: operations.streams(),
     "streams of a tag": lambda resources, _: StreamChoice(resources.database, resources.clock).among(
         ["web:a", "b"], tag="news", source="web"
     ),
 }
+# Where a scan in the order of another index would be no better.
+INDEXED = {"stale jobs": "sqlite_autoindex_jobs", "paused jobs": "ix_jobs_paused", "disabled jobs": "ix_jobs_disabled"}
 # Nothing is read of these but what an index says.
 LARGE = ("jobs", "executions", "items", "watermarks")
 
@@ -55,4 +59,6 @@ async def test_no_large_table_is_read_from_end_to_end(sqlite: Opened, name: str)
             ]
     assert plans
     assert not set(plans).intersection(f"SCAN {table}" for table in LARGE), plans
-    assert not [plan for plan in plans if plan == "USE TEMP B-TREE FOR ORDER BY" and name == "stale jobs"], plans
+    if name in INDEXED:
+        assert any(INDEXED[name] in plan for plan in plans), plans
+        assert "USE TEMP B-TREE FOR ORDER BY" not in plans

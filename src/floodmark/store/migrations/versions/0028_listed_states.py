@@ -1,4 +1,4 @@
-"""Lists by state: executions that did not end well by state and id, and jobs that are paused or disabled by name."""
+"""Lists: executions that did not end well by state, paused and disabled jobs by name, items without a time."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,22 +9,28 @@ branch_labels = None
 depends_on = None
 
 _EXCEPTIONAL, _EXECUTIONS = "ix_job_executions_exceptional", "executions"
-_STATES = sa.text("state = 'dead' OR state = 'cancelled' OR state = 'skipped'")
-_PAUSED, _DISABLED = sa.text("paused"), sa.text("NOT schedule_enabled")
+_STATES = {"dead_ids": "dead", "cancelled": "cancelled", "skipped": "skipped"}
 
 
 def upgrade() -> None:
-    """Read one state of many without the others, and find the few jobs that do not run."""
+    """Read one state of many without the others, and find the few jobs and items that are different."""
     op.drop_index(_EXCEPTIONAL, _EXECUTIONS)
-    columns = ["state", "execution_id"]
-    op.create_index(_EXCEPTIONAL, _EXECUTIONS, columns, postgresql_where=_STATES, sqlite_where=_STATES)
-    op.create_index("ix_jobs_paused", "jobs", ["name"], postgresql_where=_PAUSED, sqlite_where=_PAUSED)
-    op.create_index("ix_jobs_disabled", "jobs", ["name"], postgresql_where=_DISABLED, sqlite_where=_DISABLED)
+    for name, state in _STATES.items():
+        _create(f"ix_job_executions_{name}", _EXECUTIONS, ["execution_id"], f"state = '{state}'")
+    _create("ix_jobs_paused", "jobs", ["name"], "paused")
+    _create("ix_jobs_disabled", "jobs", ["name"], "NOT schedule_enabled")
+    _create("ix_items_stream_untimed", "items", ["stream", "collected_at"], "occurred_at IS NULL")
 
 
 def downgrade() -> None:
-    """Make the index by id again."""
+    """Make the index of all three states again."""
+    op.drop_index("ix_items_stream_untimed", "items")
     op.drop_index("ix_jobs_disabled", "jobs")
     op.drop_index("ix_jobs_paused", "jobs")
-    op.drop_index(_EXCEPTIONAL, _EXECUTIONS)
-    op.create_index(_EXCEPTIONAL, _EXECUTIONS, ["execution_id"], postgresql_where=_STATES, sqlite_where=_STATES)
+    for name in _STATES:
+        op.drop_index(f"ix_job_executions_{name}", _EXECUTIONS)
+    _create(_EXCEPTIONAL, _EXECUTIONS, ["execution_id"], " OR ".join(f"state = '{one}'" for one in _STATES.values()))
+
+
+def _create(name: str, table: str, columns: list[str], condition: str) -> None:
+    op.create_index(name, table, columns, postgresql_where=sa.text(condition), sqlite_where=sa.text(condition))
