@@ -27,6 +27,7 @@ from floodmark.dashboard.routes import PAGES, dashboard_routes
 from floodmark.errors import FloodmarkError
 from floodmark.model.audit import Actor
 from floodmark.model.execution import State
+from floodmark.observability import logs
 from floodmark.operations.jobs import JobFilter
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.overview import OverviewReader
@@ -326,4 +327,5 @@ def parse() -> argparse.Namespace:
 
 if __name__ == "__main__":
     options = parse()
+    logs.configure("warning", "json")
     run(lambda: main(options))
