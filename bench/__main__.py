@@ -41,6 +41,7 @@ SUITE: Mapping[str, Sequence[str]] = {
     "sinks": (),
     "watches": (),
     "search": (),
+    "reads": (),
     "dashboard": (),
 }
 

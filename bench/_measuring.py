@@ -167,6 +167,13 @@ def both_servers() -> Iterator[tuple[Postgres, Valkey]]:
 
 
 @contextmanager
+def kept_database(place: Path, name: str) -> Iterator[tuple[str, int | None]]:
+    """Run a PostgreSQL server whose files stay in a folder; yield the URL of a database, and the server's process."""
+    with Postgres.start(kept=place) as postgres:
+        yield postgres.find_database(name), postgres.pid
+
+
+@contextmanager
 def folder() -> Iterator[Path]:
     with TemporaryDirectory(prefix="floodmark-bench-") as name:
         yield Path(name)

@@ -36,7 +36,7 @@ WORKING, DASHBOARDS, SECONDS = 300, 20, 20.0
 # Pages that people leave open.
 LEFT_OPEN = ("/", "/jobs", "/", "/workers", "/")
 # The parts of a path, by the names that pages give them.
-_PLACES = {
+PLACES = {
     "job": "job" + "7".zfill(29),
     "job_id": "job" + "7".zfill(29),
     "budget": "news",
@@ -48,7 +48,7 @@ _PLACES = {
 
 
 # Searches and filters that people use.
-_ALSO = (
+ALSO = (
     "/collected?q=post",
     "/collected?q=post&order=rank",
     "/collected?q=nothing",
@@ -70,8 +70,8 @@ async def measure_pages(report: Report, where: str, resources: Resources, databa
         execution = (await connection.execute(text(newest))).scalar_one()
     # The first item of the stream.
     key = f"{6 * sizes.items // sizes.jobs + 1:09}"
-    places = {**_PLACES, "execution": execution, "execution_id": execution, "key": key}
-    paths = {page.path: _path(page, places) for page in PAGES} | {path: path for path in _ALSO}
+    places = {**PLACES, "execution": execution, "execution_id": execution, "key": key}
+    paths = {page.path: path_of(page, places) for page in PAGES} | {path: path for path in ALSO}
     with serving_pages(database) as url:
         browser = Browser(url)
         for name, path in paths.items():
@@ -93,7 +93,7 @@ async def measure_pages(report: Report, where: str, resources: Resources, databa
         await measure_painting(report, where, f"{url}/")
 
 
-def _path(page: DashboardPage, places: dict[str, str]) -> str | None:
+def path_of(page: DashboardPage, places: dict[str, str]) -> str | None:
     """Return a path of a page; None if it has a part that is not known here, or is a download."""
     names = re.findall(r"{(\w+)(?::\w+)?}", page.path)
     if "GET" not in page.methods or page.path == "/export/file" or any(name not in places for name in names):

@@ -20,6 +20,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+from msgspec import Struct
 from sqlalchemy import insert, text
 
 from floodmark.model.audit import Actor
@@ -113,20 +114,41 @@ async def size_of(resources: Resources) -> int:
         return sum(found.scalar_one() for found in sizes)
 
 
-def queries(corpus: Corpus) -> dict[str, dict[str, Any]]:
-    """Return searches by what they look for."""
+class Frequencies(Struct, frozen=True):
+    """The words of a corpus with the share of posts that have them, most frequent first."""
+
+    ranked: Sequence[tuple[str, float]]
+    letters: Sequence[str]
+
+    def near(self, share: float, *, is_latin: bool = True) -> str:
+        """Return a word that about this share of the posts has."""
+        fitting = [
+            (abs(found - share), word) for word, found in self.ranked if word.isascii() == is_latin and len(word) > 3
+        ]
+        return min(fitting)[1]
+
+    def dense(self, place: int) -> str:
+        """Return two Chinese characters that often follow each other."""
+        return [word for word, _ in self.ranked if len(word) == 2 and "\u4e00" <= word[0] <= "\u9fff"][place]
+
+    def pair(self, first: int = 5, second: int = 3) -> str:
+        """Return two words in a row, by their places among all words."""
+        return f"{self.letters[first]} {self.letters[second]}"
+
+
+def frequencies(corpus: Corpus) -> Frequencies:
+    """Return how frequent words are, by some of the posts."""
     counts: Counter[str] = Counter()
     for _, content in corpus.posts(SAMPLE):
         counts.update(set(tokenize(content)))
-    ranked = [(word, count / SAMPLE) for word, count in counts.most_common()]
+    return Frequencies([(word, count / SAMPLE) for word, count in counts.most_common()], corpus.words["latin"])
 
-    def near(share: float, *, is_latin: bool = True) -> str:
-        fitting = [(abs(found - share), word) for word, found in ranked if word.isascii() == is_latin and len(word) > 3]
-        return min(fitting)[1]
 
+def queries(corpus: Corpus) -> dict[str, dict[str, Any]]:
+    """Return searches by what they look for."""
+    words = frequencies(corpus)
+    near, pair = words.near, words.pair
     common, frequent, middle, rare = near(0.3), near(0.1), near(0.006), near(0.0003)
-    dense = [word for word, _ in ranked if len(word) == 2 and "\u4e00" <= word[0] <= "\u9fff"]
-    letters = corpus.words["latin"]
     half = {"until": BEGINNING + YEARS / 2}
     return {
         "rare word (0.03 %)": {"query": rare},
@@ -135,13 +157,13 @@ def queries(corpus: Corpus) -> dict[str, dict[str, Any]]:
         "two words": {"query": f"{frequent} {middle}"},
         "either of two": {"query": f"{middle} OR {rare}"},
         "without": {"query": f"{middle} -{common}"},
-        "phrase": {"query": f'"{letters[5]} {letters[3]}"'},
-        "phrase, rare": {"query": f'"{letters[50]} {letters[30]}"'},
+        "phrase": {"query": f'"{pair()}"'},
+        "phrase, rare": {"query": f'"{pair(50, 30)}"'},
         "prefix of 5 letters": {"query": f"{near(0.001)[:5]}*"},
         "prefix of 3 letters": {"query": f"{near(0.001)[:3]}*"},
         "Cyrillic word": {"query": near(0.006, is_latin=False)},
-        "Chinese, 2 characters": {"query": dense[20]},
-        "Chinese, 3 characters": {"query": dense[20] + dense[200][0]},
+        "Chinese, 2 characters": {"query": words.dense(20)},
+        "Chinese, 3 characters": {"query": words.dense(20) + words.dense(200)[0]},
         "Chinese, 1 character": {"query": corpus.characters[200]},
         "word in a stream": {"query": common, "stream": "telegram:1000077"},
         "word in all streams by pattern": {"query": middle, "stream": "telegram:*"},

@@ -114,14 +114,18 @@ class Postgres(Server):
     """A PostgreSQL server with trusting local logins and without fsync: fast, and only for tests."""
 
     @classmethod
-    def start(cls, *, own: bool = False) -> Postgres:
-        """Start one, or use the one that FLOODMARK_TEST_PG_DSN names unless it must be our own."""
+    def start(cls, *, own: bool = False, kept: Path | None = None) -> Postgres:
+        """Start one, or use the one that FLOODMARK_TEST_PG_DSN names unless it must be our own.
+
+        `kept`: a folder with its databases, which stays when it ends and is used again by the next one.
+        """
         given = os.environ.get("FLOODMARK_TEST_PG_DSN")
-        if given and not own:
+        if given and not own and kept is None:
             return cls(given)
         programs = find_postgres()
         account = Account.other_than_root()
-        daemon = Daemon("postgres", ended_by=signal.SIGQUIT, account=account)
+        ended_by = signal.SIGQUIT if kept is None else signal.SIGINT
+        daemon = Daemon("postgres", ended_by=ended_by, account=account, kept=kept)
         try:
             if not account.can_reach(daemon.home.parent):
                 raise ServerBrokenError(f"nobody cannot enter {daemon.home.parent}. Set TMPDIR=/tmp and try again.")
@@ -134,9 +138,10 @@ class Postgres(Server):
 
     @classmethod
     def _launch_new(cls, programs: Path, daemon: Daemon) -> Postgres:
-        data = daemon.home / "data"
+        data = daemon.data
         options = ("-U", "floodmark", "-A", "trust", "--locale=C", "-E", "UTF8", "--no-sync")
-        daemon.run([programs / "initdb", "-D", data, *options])
+        if not (data / "PG_VERSION").exists():
+            daemon.run([programs / "initdb", "-D", data, *options])
         settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -145,6 +150,7 @@ class Postgres(Server):
             "full_page_writes": "off",
             "wal_level": "minimal",
             "max_wal_senders": "0",
+            "max_wal_size": "8GB",
         }
         arguments = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         port = free_port()
@@ -157,6 +163,12 @@ class Postgres(Server):
         """Make an empty database, or a copy of another one nobody is connected to; the result is its URL."""
         # Without the strategy every page of the template is written to the log as well: three times the work.
         self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template1"}" STRATEGY FILE_COPY')
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def find_database(self, name: str) -> str:
+        """Return the URL of a database, which is made unless it exists."""
+        with suppress(asyncpg.DuplicateDatabaseError):
+            self.create_database(name)
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
     def drop_database(self, name: str) -> None:
@@ -197,7 +209,7 @@ class Postgres(Server):
     def _is_ready(daemon: Daemon) -> bool:
         """As pg_ctl sees it: the status in the last line of the pid file, if that file is of this start."""
         with suppress(FileNotFoundError):
-            lines = (daemon.home / "data" / "postmaster.pid").read_text().split()
+            lines = (daemon.data / "postmaster.pid").read_text().split()
             return bool(lines) and lines[0] == str(daemon.pid) and lines[-1] == "ready"
         return False
 
@@ -367,9 +379,11 @@ rm -rf "$2"
 class Daemon:
     """One server process and its folder. Can be ended and launched again; `close` is final."""
 
-    def __init__(self, name: str, *, ended_by: signal.Signals, account: Account | None = None) -> None:
+    def __init__(
+        self, name: str, *, ended_by: signal.Signals, account: Account | None = None, kept: Path | None = None
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix=f"floodmark-{name}-"))
-        self.log = self.home / "log"
+        self.log, self.data = self.home / "log", kept or self.home / "data"
         self._account = account or Account(None, None)
         self._ended_by = ended_by
         self._process: subprocess.Popen[bytes] | None = None
@@ -383,6 +397,9 @@ class Daemon:
             cwd="/",
         )
         self._account.give(self.home)
+        if kept is not None:
+            kept.mkdir(parents=True, exist_ok=True)
+            self._account.give(kept)
 
     @property
     def pid(self) -> int | None:

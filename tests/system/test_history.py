@@ -196,7 +196,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(
     assert len(seen) == 7
     assert all(earlier > later for earlier, later in pairwise(seen))
     assert len(await history.page(states=[State.DEAD])) == 4
-    assert [run.job_id for run in await history.page(job="job-3")] == ["job-3"]
+    assert [run.job_id for run in await history.page("job-3")] == ["job-3"]
 
 
 async def test_pages_of_one_job_follow_its_instants(history: ExecutionHistory, database: AnyDatabase) -> None:
@@ -204,11 +204,11 @@ async def test_pages_of_one_job_follow_its_instants(history: ExecutionHistory, d
     ids = [await put_execution(database, scheduled_for=now - timedelta(hours=n)) for n in range(7)]
 
     seen: list[str] = []
-    while page := await history.page(job="job", before=seen[-1] if seen else None, limit=3):
+    while page := await history.page("job", before=seen[-1] if seen else None, limit=3):
         seen += [run.execution_id for run in page]
 
     assert seen == ids
-    assert await history.page(job="job", before="0") == []
+    assert await history.page("job", before="0") == []
 
 
 async def test_a_page_of_one_job_costs_no_more_when_its_history_is_long(database: AnyDatabase) -> None:

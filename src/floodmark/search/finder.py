@@ -1,7 +1,7 @@
 """Finds items by their words: asks the index, reads the items, and marks the matches."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -11,13 +11,16 @@ from floodmark.model.streams import StoredItem
 
 from .documents import SearchableItem, document_of
 from .matching import matches
-from .port import MOST_SHOWN_RANKED, IndexHit, SearchFilter, SearchIndex
+from .port import GLANCED_AT, MOST_SHOWN_RANKED, IndexHit, SearchFilter, SearchIndex
 from .query import Node, terms_of
 from .snippets import mark_title, snippet_of
 from .stored_items import Place, StoredItems
 from .texts import KNOWN_FIELDS, texts_of
 
 _FIELDS_SHOWN = 20
+
+ChooseStreams = Callable[[Collection[str]], Awaitable[set[str]]]
+"""Returns those of some streams that are searched."""
 
 
 class Found(NamedTuple):
@@ -36,6 +39,21 @@ class Finder:
     async def newest(self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int) -> Found:
         """Return matches, newest first; the next ones are `before` the last of these."""
         found = await self._index.find(query, within, before=before, limit=limit + 1)
+        shown = found[:limit]
+        return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
+
+    async def newest_among(
+        self, query: Node | None, within: SearchFilter, choose: ChooseStreams, *, before: int | None, limit: int
+    ) -> Found | None:
+        """Return matches in the streams that `choose` returns of those it is given; None if not enough were looked at.
+
+        To list all streams of a source or a tag takes longer than to look at the newest matches.
+        """
+        looked_at = await self._index.find(query, within, before=before, limit=GLANCED_AT)
+        wanted = await choose({hit.stream for hit in looked_at})
+        found = [hit for hit in looked_at if hit.stream in wanted]
+        if len(found) <= limit and len(looked_at) == GLANCED_AT:
+            return None
         shown = found[:limit]
         return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
 

@@ -3,13 +3,13 @@
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
 from floodmark.errors import NotFound
-from floodmark.store.dialects import json_has
+from floodmark.store.dialects import chunks, json_has
 from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import jobs, watermarks
@@ -77,6 +77,31 @@ class StreamChoice(Repository):
             raise NotFound(
                 f"nothing was collected by a source {source[:60]!r}", hint="see the sources with: floodmark ls"
             )
+        return found
+
+    async def among(self, streams: Collection[str], *, tag: str | None, source: str | None) -> set[str]:
+        """Return those of some streams of items that jobs with a tag and of a source collect, by indexes of both."""
+        found: set[str] = set()
+        for some in chunks(sorted(streams)):
+            found |= await self._collected(some, tag, source)
+        if source is not None and tag is None:
+            # Also those of deleted jobs.
+            found |= {name for name in streams if name.startswith(f"{source}:")}
+        return found
+
+    async def _collected(self, streams: Sequence[str], tag: str | None, source: str | None) -> set[str]:
+        renamed = select(watermarks.c.stream, watermarks.c.items_stream).where(watermarks.c.items_stream.in_(streams))
+        async with self._database.reading() as connection:
+            names = dict[str, str](zip(streams, streams, strict=True))
+            names |= {row.stream: row.items_stream for row in await connection.execute(renamed)}
+            found = set[str]()
+            targets = [name.partition(":")[2] for name in names if ":" in name]
+            # One query for each index.
+            for where in (jobs.c.stream.in_(names), jobs.c.target.in_(targets)):
+                query = select(JOB_STREAM).where(where)
+                query = query if source is None else query.where(jobs.c.source == source)
+                query = query if tag is None else query.where(json_has(self._database, jobs.c.tags, tag))
+                found |= {names[name] for name in (await connection.execute(query)).scalars() if name in names}
         return found
 
     async def _streams_of(self, where: ColumnElement[bool]) -> set[str]:

@@ -1,10 +1,10 @@
 """Dead letters: executions that failed permanently, until someone retries or drops them. Table: `executions`."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, bindparam, exists, func, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, exists, func, literal, or_, select, tuple_, update
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
@@ -17,9 +17,12 @@ from .dialects import chunks
 from .execution_rows import SELECT_EXECUTION, read_executions
 from .repository import Repository, bound_limit
 from .tables import job_executions, jobs
+from .types import UtcTime
 
-# The newest letters are grouped, retried or dropped; the next call continues with the others.
+# The newest letters are retried or dropped; the next call continues with the others.
 MOST_AT_ONCE = 10_000
+# The newest letters that are grouped to be listed.
+MOST_GROUPED = 2000
 MOST_SHOWN = 500
 _JOBS_NAMED = 10
 # `fingerprint` reads the first 300 characters.
@@ -53,6 +56,8 @@ class DeadLetters(Repository):
         query, limit = _dead(job), bound_limit(limit, MOST_SHOWN)
         if before is not None:
             query = query.where(tuple_(_e.completed_at, _e.execution_id) < tuple_(*before))
+        if job is None and group is None:
+            query = query.where(_is_among_newest(before, limit))
         if group is not None:
             rows = await self._database.fetch(query.with_only_columns(*_BRIEF).limit(MOST_AT_ONCE))
             ids = [row["execution_id"] for row in rows if fingerprint(row["error"]) == group]
@@ -170,6 +175,17 @@ def _dead(job: str | None) -> Select[Any]:
     return _of_job(query, job)
 
 
+def _is_among_newest(before: Sequence[Any] | None, limit: int) -> ColumnElement[bool]:
+    """Return a condition that only the letters of a page, and those of the same time as its last, fulfil.
+
+    The index has times only: without the condition SQLite sorts all letters by time and id.
+    """
+    times = select(_e.completed_at).where(_IS_DEAD)
+    times = times if before is None else times.where(_e.completed_at < before[0])
+    edge = times.order_by(_e.completed_at.desc()).offset(limit - 1).limit(1).scalar_subquery()
+    return _e.completed_at >= func.coalesce(edge, bindparam(None, datetime.fromtimestamp(0, UTC), type_=UtcTime()))
+
+
 def _of_job(query: Select[Any], job: str | None) -> Select[Any]:
     return query if job is None else query.where(or_(_e.job_id == job, _e.job_name == job))
 
@@ -178,7 +194,7 @@ def _by_error(job: str | None) -> Select[Any]:
     """Return the query that groups the newest letters by job and by as much of the error as `fingerprint` reads."""
     error = func.substr(func.ltrim(_e.error_message, _SPACES), 1, _LONGEST_ERROR).label("error")
     query = select(error, _e.job_name, _e.completed_at).where(_IS_DEAD)
-    some = _of_job(query, job).order_by(_e.completed_at.desc()).limit(MOST_AT_ONCE).subquery()
+    some = _of_job(query, job).order_by(_e.completed_at.desc()).limit(MOST_GROUPED).subquery()
     newest = func.max(some.c.completed_at).label("newest")
     oldest = func.min(some.c.completed_at).label("oldest")
     groups = select(some.c.error, some.c.job_name, func.count().label("count"), newest, oldest)

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Float,
     Table,
     Text,
+    and_,
     cast,
     exists,
     func,
@@ -92,7 +93,10 @@ def json_has(database: Database, column: Column[Any], entry: str) -> ColumnEleme
     if database.dialect == "postgresql":
         return type_coerce(column, postgresql.JSONB()).contains([entry])
     entries = func.json_each(cast(column, Text)).table_valued("value")
-    return exists(select(1).select_from(entries).where(entries.c.value == entry))
+    found = exists(select(1).select_from(entries).where(entries.c.value == entry))
+    # Most lists do not have the letters, and need not be parsed. JSON writes other characters in several ways.
+    is_plain = entry.isascii() and entry.isprintable() and not {'"', "\\", "/"}.intersection(entry)
+    return and_(func.instr(cast(column, Text), entry) > 0, found) if is_plain else found
 
 
 def fits_pattern(database: Database, column: ColumnElement[Any], pattern: str) -> ColumnElement[bool]:

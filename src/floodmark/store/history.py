@@ -3,7 +3,7 @@
 Ids start with the time of their creation, so the primary key is also the order of the history.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,9 +12,9 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Select,
+    Subquery,
     Text,
     and_,
-    case,
     cast,
     delete,
     func,
@@ -28,17 +28,23 @@ from sqlalchemy import (
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.execution import ACTIVE, ENDED, Execution, ExecutionMark, State
 from floodmark.model.ids import floor_id
+from floodmark.rules.minutes import begin_of_minute
 
 from .async_engine import AsyncConnection
 from .execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
+from .name_search import try_job
 from .repository import Repository, bound_limit
-from .tables import job_executions, jobs
+from .tables import audit, job_executions, minutes
 
 MOST_SHOWN = 1000
 # Rows deleted in one transaction: enough to be fast, few enough not to block others.
 _DELETED_AT_ONCE = 5000
-# The newest executions, in which the name of a deleted job is searched.
-_NAMES_SEARCHED = 100_000
+# The newest executions, in which the name of a deleted job is searched if the audit log does not have it.
+_NAMES_SEARCHED = 10_000
+# More executions are not counted one by one: those of one job, and those of all jobs.
+_MOST_OF_JOB, _MOST_COUNTED = 10_000, 20_000
+# The leader counts every minute soon after it has begun.
+_COUNTED_WITHIN = timedelta(minutes=5)
 # The most executions listed for an ambiguous id.
 _NAMED = 5
 
@@ -78,7 +84,16 @@ class ExecutionHistory(Repository):
 
     async def get_executions_by_schedule(self, schedule_id: str, limit: int = 100) -> list[Execution]:
         """Return the executions of a job (by id or name), latest instant first; also of a deleted job."""
-        return await self.page(schedule_id, limit=limit)
+        return await self.page(await self.find_job_id(schedule_id), limit=limit)
+
+    async def find_job_id(self, text: str) -> str:
+        """Return the id of a job by its name, its id or a unique beginning, also of a deleted job.
+
+        A text that names no job is returned as it is. `InvalidInput` lists the matches of an ambiguous beginning.
+        """
+        async with self._database.reading() as connection:
+            found = await try_job(connection, text) or await _find_deleted(connection, text)
+            return text if found is None else found
 
     async def latest(self, job_ids: Sequence[str], count: int) -> list[ExecutionMark]:
         """Return the latest executions of each of several jobs, latest first."""
@@ -95,17 +110,39 @@ class ExecutionHistory(Repository):
         `total_executions` counts all executions except skipped ones. `success_rate` is the percentage of successful
         ones among those that succeeded or failed, 0.0 if there are none. The durations of the same executions are in
         seconds, None if there are none.
+
+        Of one job, the last 10,000 executions are counted. If all jobs have more than 20,000, the numbers are those
+        that the leader has counted by the minute, and the durations are those of the newest 20,000.
         """
+        return await self.statistics_of(days, None if job is None else await self.find_job_id(job))
+
+    async def statistics_of(self, days: float, job_id: str | None = None) -> dict[str, Any]:
+        """Return the statistics of all jobs, or of the one with this id."""
+        since = self._before(days=days)
         async with self._database.reading() as connection:
-            where = [_e.execution_id >= floor_id(self._before(days=days)), _e.state != State.SKIPPED]
-            if job is not None:
-                where.append(_e.job_id == await _job_id(connection, job))
-            row = (await connection.execute(_statistics().where(*where))).mappings().one()
-        finished = row["successful"] + row["failed"]
-        rate = 100.0 * row["successful"] / finished if finished else 0.0
-        counts = {name: row[name] for name in ("total_executions", "successful", "failed", "cancelled")}
-        durations = {name: row[name] for name in ("avg_duration", "min_duration", "max_duration")}
-        return {**counts, "success_rate": rate, **durations}
+            counted = None if job_id is not None else await self._read_counted(connection, since)
+            some = _newest(_STATISTICS, _MOST_COUNTED) if counted else _STATISTICS
+            some = some if job_id is None else of_job(_STATISTICS, job_id).limit(_MOST_OF_JOB)
+            if job_id is None:
+                some = some.where(_e.execution_id >= floor_id(since))
+            row = dict((await connection.execute(_statistics(some.subquery(), since))).mappings().one())
+        return _shape_statistics({**row, **(counted or {})})
+
+    async def _read_counted(self, connection: AsyncConnection, since: datetime) -> dict[str, int] | None:
+        """Return the numbers that the leader has counted; None if there are few executions, or they are not counted."""
+        recent = select(_e.execution_id).where(_e.execution_id >= floor_id(since)).order_by(_e.execution_id)
+        if (await connection.execute(recent.offset(_MOST_COUNTED).limit(1))).first() is None:
+            return None
+        first = begin_of_minute(since)
+        oldest = select(minutes.c.minute).where(minutes.c.created.is_not(None), minutes.c.minute <= first).limit(1)
+        newest = select(func.max(minutes.c.counted_at)).where(minutes.c.minute >= self._clock.now() - _COUNTED_WITHIN)
+        if (await connection.execute(oldest)).first() is None or (await connection.execute(newest)).scalar() is None:
+            return None
+        names = {"total_executions": minutes.c.created - minutes.c.skipped, "successful": minutes.c.done}
+        names |= {"failed": minutes.c.dead, "cancelled": minutes.c.cancelled}
+        sums = (func.coalesce(func.sum(column), 0).label(name) for name, column in names.items())
+        row = (await connection.execute(select(*sums).where(minutes.c.minute >= first))).mappings().one()
+        return {name: int(value) for name, value in row.items()}
 
     async def cleanup_old_executions(self, days: float) -> int:
         """Delete ended executions that were created more than `days` ago. Returns how many."""
@@ -120,7 +157,7 @@ class ExecutionHistory(Repository):
 
     async def page(
         self,
-        job: str | None = None,
+        job_id: str | None = None,
         states: Sequence[State] | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -132,15 +169,15 @@ class ExecutionHistory(Repository):
         query = SELECT_EXECUTION if states is None else SELECT_EXECUTION.where(_e.state.in_(states))
         last: datetime | None = None
         async with self._database.reading() as connection:
-            if job is None and states is not None:
+            if job_id is None and states is not None:
                 # The ids first: those of a state may have to be sorted, and rows are long.
                 ids = select(_newest_in(states, before, limit).subquery())
                 query = _newest(SELECT_EXECUTION.where(_e.execution_id.in_(ids)), limit)
-            elif job is None:
+            elif job_id is None:
                 query = _newest(query, limit)
             else:
                 last = None if before is None else await _instant(connection, before)
-                query = of_job(query, await _job_id(connection, job), last).limit(bound_limit(limit, MOST_SHOWN))
+                query = of_job(query, job_id, last).limit(bound_limit(limit, MOST_SHOWN))
             # Also for a job if the last execution was deleted meanwhile, because older ones were deleted too.
             if before is not None and last is None:
                 query = query.where(_e.execution_id < before)
@@ -197,17 +234,30 @@ def _newest_in(states: Sequence[State], before: str | None, limit: int) -> Compo
     return union_all(*parts)
 
 
-def _statistics() -> Select[Any]:
-    finished = _e.state.in_((State.DONE, State.DEAD))
+_STATISTICS = select(_e.execution_id, _e.state, _e.duration_seconds)
+
+
+def _statistics(some: Subquery, since: datetime) -> Select[Any]:
+    """Return the query that counts those of some executions that were created since then."""
+    one = some.c
+    finished = one.state.in_((State.DONE, State.DEAD))
     return select(
         func.count().label("total_executions"),
-        func.count().filter(_e.state == State.DONE).label("successful"),
-        func.count().filter(_e.state == State.DEAD).label("failed"),
-        func.count().filter(_e.state == State.CANCELLED).label("cancelled"),
-        func.avg(_e.duration_seconds).filter(finished).label("avg_duration"),
-        func.min(_e.duration_seconds).filter(finished).label("min_duration"),
-        func.max(_e.duration_seconds).filter(finished).label("max_duration"),
-    ).select_from(job_executions)
+        func.count().filter(one.state == State.DONE).label("successful"),
+        func.count().filter(one.state == State.DEAD).label("failed"),
+        func.count().filter(one.state == State.CANCELLED).label("cancelled"),
+        func.avg(one.duration_seconds).filter(finished).label("avg_duration"),
+        func.min(one.duration_seconds).filter(finished).label("min_duration"),
+        func.max(one.duration_seconds).filter(finished).label("max_duration"),
+    ).where(one.execution_id >= floor_id(since), one.state != State.SKIPPED)
+
+
+def _shape_statistics(row: Mapping[str, Any]) -> dict[str, Any]:
+    finished = row["successful"] + row["failed"]
+    rate = 100.0 * row["successful"] / finished if finished else 0.0
+    counts = {name: row[name] for name in ("total_executions", "successful", "failed", "cancelled")}
+    durations = {name: row[name] for name in ("avg_duration", "min_duration", "max_duration")}
+    return {**counts, "success_rate": rate, **durations}
 
 
 async def _instant(connection: AsyncConnection, execution_id: str) -> datetime | None:
@@ -216,16 +266,17 @@ async def _instant(connection: AsyncConnection, execution_id: str) -> datetime |
     return instant
 
 
-async def _job_id(connection: AsyncConnection, text: str) -> str:
-    """Return the id of a job by its name, also of a deleted job; an unknown name counts as an id."""
-    best = case((jobs.c.name == text, 0), else_=1)
-    there = select(jobs.c.job_id).where(or_(jobs.c.name == text, jobs.c.job_id == text)).order_by(best).limit(1)
-    deleted = select(_e.job_id).where(_e.job_id == text).limit(1)
+async def _find_deleted(connection: AsyncConnection, text: str) -> str | None:
+    """Return the id of a deleted job by its id or name."""
+    ended = select(_e.job_id).where(_e.job_id == text).limit(1)
+    removed = select(audit.c.before).where(audit.c.object == f"job:{text}", audit.c.action == "job.removed")
     newest = select(_e.job_id, _e.job_name).order_by(_e.execution_id.desc()).limit(_NAMES_SEARCHED).subquery()
-    # No index has the names of deleted jobs, so only the newest executions are searched for them.
+    # No index has the names of deleted jobs. The audit log has those that a person deleted.
     named = select(newest.c.job_id).where(newest.c.job_name == text).limit(1)
-    for query in (there, deleted, named):
-        found = (await connection.execute(query)).scalar()
-        if found is not None:
-            return str(found)
-    return text
+    if (found := (await connection.execute(ended)).scalar()) is not None:
+        return str(found)
+    before = (await connection.execute(removed.order_by(audit.c.seq.desc()).limit(1))).scalar()
+    if isinstance(before, dict) and isinstance(before.get("job_id"), str):
+        return str(before["job_id"])
+    found = (await connection.execute(named)).scalar()
+    return None if found is None else str(found)

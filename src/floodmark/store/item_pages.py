@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, case, false, func, nu
 from floodmark.model.exports import ChangedKey, ExportRow, LogBounds
 
 from .async_engine import AsyncConnection
+from .database import Database
 from .dialects import chunks, raw
 from .repository import Repository, bound_limit
 from .tables import item_revisions, items, jobs, outbox, watermarks
@@ -89,9 +90,7 @@ class ItemPages(Repository):
 
     async def streams(self, after: str, limit: int) -> list[str]:
         """Return the streams that have items, in order of name, from one to the next through the index."""
-        async with self._database.reading() as connection:
-            rows = await connection.execute(_NEXT_STREAMS, {"after": after, "limit": limit})
-            return [str(row[0]) for row in rows]
+        return await next_streams(self._database, after, limit)
 
     async def sources(self, streams: Sequence[str]) -> dict[str, str]:
         """Return the sources of those streams that are set explicitly in a job."""
@@ -216,6 +215,13 @@ class ItemPages(Repository):
     async def _keys(self, query: Select[Any], limit: int) -> list[ChangedKey]:
         rows = await self._database.fetch(query.limit(bound_limit(limit, MOST_ROWS)))
         return [ChangedKey(**row) for row in rows]
+
+
+async def next_streams(database: Database, after: str, limit: int) -> list[str]:
+    """Return the streams after this one that have items, in order of name: SELECT DISTINCT would read every item."""
+    async with database.reading() as connection:
+        rows = await connection.execute(_NEXT_STREAMS, {"after": after, "limit": limit})
+        return [str(row[0]) for row in rows]
 
 
 def _select(columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, literal_column, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from floodmark.errors import Conflict, NotFound
@@ -214,6 +214,9 @@ class Jobs(Repository):
             "paused": paused,
         }
         where: list[ColumnElement[bool]] = [jobs.c[name] == v for name, v in equal.items() if v is not None]
+        # As the conditions of the partial indexes are written: SQLite uses them for nothing else.
+        where += [literal_column("jobs.paused")] if paused else []
+        where += [literal_column("NOT jobs.schedule_enabled")] if enabled is False else []
         if tag is not None:
             where.append(json_has(self._database, jobs.c.tags, tag))
         if text is not None:

@@ -3,7 +3,7 @@
 Tables: `jobs`, `watermarks`, `budgets`, `activity`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,12 +12,14 @@ from sqlalchemy import (
     ColumnElement,
     Float,
     FromClause,
+    RowMapping,
     Select,
     Text,
     and_,
     case,
     cast,
     func,
+    literal,
     select,
     true,
 )
@@ -84,7 +86,7 @@ class Staleness:
             .group_by(jobs.c.source)
             .order_by(jobs.c.source)
         )
-        return [SourceFreshness(**row) for row in await self._database.fetch(query.limit(limit))]
+        return [SourceFreshness(**row) for row in await self._read_all(query.limit(limit))]
 
     async def by_level(self, *, kinds: int = 100, tags: int = 50) -> tuple[list[MapGroup], list[MapGroup]]:
         """Return the number of jobs of each level by kind of source, and by tag. Reads every job."""
@@ -100,7 +102,7 @@ class Staleness:
     async def _count_levels(self, each: Any) -> list[MapGroup]:
         query = select(each.c.name, each.c.level, func.count().label("count")).group_by(each.c.name, each.c.level)
         found: dict[str, dict[FreshnessLevel, int]] = {}
-        for row in await self._database.fetch(query.limit(_MOST_GROUPED)):
+        for row in await self._read_all(query.limit(_MOST_GROUPED)):
             found.setdefault(row["name"], {})[FreshnessLevel(row["level"])] = row["count"]
         return [MapGroup(name=name, jobs=sum(levels.values()), levels=levels) for name, levels in found.items()]
 
@@ -119,16 +121,30 @@ class Staleness:
             .order_by(severity.desc(), jobs.c.name)
             .limit(limit)
         )
-        rows = await self._database.fetch(query)
+        rows = await self._read_all(query)
         return [
             MapCell(**{**row, "tags": tuple(row["tags"] or ())[:_TAGS_SHOWN], "level": FreshnessLevel(row["level"])})
             for row in rows
         ]
 
+    async def _read_all(self, query: Select[Any]) -> Sequence[RowMapping]:
+        """Return the rows of a query that reads every job, which may take longer than a person waits."""
+        async with self._database.reading_long() as connection:
+            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
+        return rows
+
     def condition(self, *, is_stale: bool) -> ColumnElement[bool]:
-        """Return the condition that a job is stale, or is not, for another query. Reads every job."""
-        found = self._stale(jobs.c.job_id).correlate(None)
-        return jobs.c.job_id.in_(found) if is_stale else jobs.c.job_id.not_in(found)
+        """Return the condition that a job is stale, or is not, for another query.
+
+        It is computed for one job after the other, so that a page reads no more of them than it needs.
+        """
+        one = select(literal(1).label("one")).subquery("one")
+        related = one.outerjoin(watermarks, watermarks.c.stream == JOB_STREAM)
+        related = related.outerjoin(budgets, budgets.c.name == jobs.c.budget)
+        related = related.outerjoin(activity, activity.c.job_id == jobs.c.job_id)
+        found = and_(self._is_due(), self._seconds_unchecked() > self._patience())
+        answer = select(found).select_from(related).correlate(jobs).scalar_subquery()
+        return answer if is_stale else ~answer
 
     def count_query(self) -> Select[tuple[int]]:
         """Return the query that counts stale jobs."""

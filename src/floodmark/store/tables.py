@@ -127,6 +127,9 @@ partial_index("ix_jobs_trigger_channel", "trigger_channel IS NOT NULL", jobs.c.t
 partial_index("ix_jobs_account", "account IS NOT NULL", jobs.c.account, jobs.c.name)
 partial_index("ix_jobs_declared", "declared IS NOT NULL", jobs.c.declared)
 partial_index("ix_jobs_old", "scheduler_version <> 2", jobs.c.job_id)
+# To list the few jobs that do not run.
+partial_index("ix_jobs_paused", "paused", jobs.c.name)
+partial_index("ix_jobs_disabled", "NOT schedule_enabled", jobs.c.name)
 
 
 job_dependencies = Table(
@@ -190,12 +193,11 @@ partial_index("ix_job_executions_queued", "state = 'queued'", job_executions.c.q
 partial_index("ix_job_executions_waiting", "state = 'waiting'", job_executions.c.not_before)
 partial_index("ix_job_executions_running", "state = 'running'", job_executions.c.lease_until)
 partial_index("ix_job_executions_dead", "state = 'dead'", job_executions.c.completed_at)
-# To list them by state; nearly all others are done, and are listed by the primary key.
-partial_index(
-    "ix_job_executions_exceptional",
-    "state = 'dead' OR state = 'cancelled' OR state = 'skipped'",
-    job_executions.c.execution_id,
-)
+# To list them by state; nearly all others are done, and are listed by the primary key. One index for each state: one
+# that begins with the state is taken by SQLite also for lists in the order of time.
+partial_index("ix_job_executions_dead_ids", "state = 'dead'", job_executions.c.execution_id)
+partial_index("ix_job_executions_cancelled", "state = 'cancelled'", job_executions.c.execution_id)
+partial_index("ix_job_executions_skipped", "state = 'skipped'", job_executions.c.execution_id)
 partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
 partial_index(
     "ix_job_executions_held",
@@ -295,6 +297,8 @@ items = Table(
     PrimaryKeyConstraint("stream", "key"),
     # Partial, so that only queries for a time use it: see migration 0002.
     partial_index("ix_items_stream_occurred_at", "occurred_at IS NOT NULL", "stream", "occurred_at"),
+    # Without it, the newest items of a stream would be searched among all that have a time.
+    partial_index("ix_items_stream_untimed", "occurred_at IS NULL", "stream", "collected_at"),
     sqlite_with_rowid=False,
 )
 

@@ -12,7 +12,6 @@ from .async_engine import AsyncConnection
 from .job_checks import check_json
 from .name_search import no_such_stream
 from .repository import Repository, bound_limit
-from .rule_sql import stream_of
 from .tables import jobs, watermarks
 
 MOST_SHOWN = 1000
@@ -81,7 +80,9 @@ async def _read(connection: AsyncConnection, stream: str) -> StreamState:
 
 
 async def _is_known(connection: AsyncConnection, stream: str) -> bool:
-    of_job = stream_of(jobs) == stream
+    source, _, target = stream.partition(":")
+    # One query for each index.
+    named = select(jobs.c.job_id).where(jobs.c.stream == stream)
+    unnamed = select(jobs.c.job_id).where(jobs.c.stream.is_(None), jobs.c.target == target, jobs.c.source == source)
     known = select(watermarks.c.stream).where(watermarks.c.stream == stream)
-    query = known.union_all(select(jobs.c.job_id).where(of_job)).limit(1)
-    return (await connection.execute(query)).first() is not None
+    return (await connection.execute(known.union_all(named, unnamed).limit(1))).first() is not None

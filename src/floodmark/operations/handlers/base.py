@@ -47,12 +47,7 @@ class Handlers(AsyncCaller):
 
     async def find_job_id(self, text: str | None) -> str | None:
         """Return the id of a job. A text that names no job is returned as it is: the job may have been deleted."""
-        if text is None:
-            return None
-        try:
-            return (await self.store.jobs.get(text)).job_id
-        except NotFound:
-            return text
+        return None if text is None else await self.store.executions.find_job_id(text)
 
     async def find_items_stream(self, text: str) -> str:
         """Return the stream with the items of a stream or job: that of a channel is named by its id."""

@@ -81,7 +81,7 @@ class ExecutionHandlers(ExecutionOperations, Handlers):
 
     async def statistics(self, days: float = 7, job: str | None = None) -> dict[str, Any]:
         job_id = None if job is None else (await self.store.jobs.get(job)).job_id
-        return await self.store.executions.get_execution_statistics(days, job_id)
+        return await self.store.executions.statistics_of(days, job_id)
 
 
 class DeadLetterHandlers(DeadLetterOperations, Handlers):

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from floodmark.errors import InvalidInput, Unavailable
 from floodmark.model.exports import ExportRow
@@ -11,7 +13,7 @@ from floodmark.model.page import Page, cursor_of, last_key
 from floodmark.model.search import IndexStatus, SearchHit, SearchOrder, SearchPage
 from floodmark.operations.health import search_status
 from floodmark.operations.search import SearchOperations
-from floodmark.search.finder import Finder, hit_of, in_utc
+from floodmark.search.finder import Finder, Found, hit_of, in_utc
 from floodmark.search.port import SearchFilter
 from floodmark.search.query import Node, parse_query
 from floodmark.search.stream_choice import StreamChoice, is_pattern
@@ -44,14 +46,34 @@ class SearchHandlers(SearchOperations, Handlers):
         key = last_key(_RANKED if order == "rank" else _NEWEST, cursor, int)
         status = await self._require_enabled()
         finder = await self._finder(node)
+        if order == "rank" and node is None:
+            raise InvalidInput("without words no item matches better than others", hint="leave out order=rank")
+        if order == "newest" and not stream and (tag or source):
+            period = SearchFilter(since=in_utc(since), until=in_utc(until))
+            first = await self._glance(finder, node, period, (tag, source), before=key, limit=limit)
+            if first is not None:
+                return SearchPage(items=first.hits, next=cursor_of(_NEWEST, first.next), index=status)
         within = await self._within(stream, tag, source, since, until)
         if order == "rank":
-            if node is None:
-                raise InvalidInput("without words no item matches better than others", hint="leave out order=rank")
+            assert node is not None
             found, listing = await finder.best(node, within, skip=max(key or 0, 0), limit=limit), _RANKED
         else:
             found, listing = await finder.newest(node, within, before=key, limit=limit), _NEWEST
         return SearchPage(items=found.hits, next=cursor_of(listing, found.next), index=status)
+
+    async def _glance(
+        self, finder: Finder, query: Node | None, within: SearchFilter, chosen: Sequence[str | None], **page: Any
+    ) -> Found | None:
+        """Look for a page among the newest items; None if they have too few of this tag and source.
+
+        Also None if there are none at all: no job may have the tag, which is an error that the caller finds out.
+        """
+        tag, source = chosen
+        if self.resources.search.choices.get(((), tag, source)) is not None:
+            return None
+        choose = partial(StreamChoice(self.resources.database, self.resources.clock).among, tag=tag, source=source)
+        found = await finder.newest_among(query, within, choose, **page)
+        return found if found is None or found.hits else None
 
     async def latest_items(self, *, cursor: str | None = None, limit: int = 20) -> Page[SearchHit]:
         before = last_key(_LATEST, cursor, int)

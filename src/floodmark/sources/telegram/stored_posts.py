@@ -17,11 +17,14 @@ from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream
 from floodmark.model.streams import ChatShown, StreamShown
 from floodmark.store.database import Database
 from floodmark.store.dialects import raw
+from floodmark.store.item_pages import next_streams
 from floodmark.store.tables import items
 
 from .tables import telegram_channels
 
 _PAGE = 500
+# Streams that are listed at once.
+_STREAMS = 50
 _DAY = timedelta(days=1)
 
 
@@ -93,10 +96,11 @@ class Posts:
 
     async def every_stream(self, after: str = "") -> AsyncIterator[str]:
         """Yield all streams with items, in order of name."""
-        # From one to the next through the index: SELECT DISTINCT would read every item.
-        while (found := await self._least(items.c.stream, items.c.stream > after)) is not None:
-            after = found
-            yield after
+        last = after
+        while found := await next_streams(self._database, last, _STREAMS):
+            for stream in found:
+                yield stream
+            last = found[-1]
 
     async def describe(self, stream: str) -> StreamShown:
         """Return a stream with its chat, if it contains posts of one."""

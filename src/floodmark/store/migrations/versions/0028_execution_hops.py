@@ -5,8 +5,8 @@ from alembic import op
 
 from floodmark.store.types import UtcTime, now_text
 
-revision = "0029"
-down_revision = "0026"
+revision = "0028"
+down_revision = "0027"
 branch_labels = None
 depends_on = None
 
