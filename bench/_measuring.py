@@ -27,12 +27,12 @@ from floodmark.model.job import Job, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Events
 from floodmark.process import eventloop
+from floodmark.repositories.jobs import Jobs
 from floodmark.rules.retries import Retries
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.python import Collector, PythonSource
 from floodmark.store.database import open_database
-from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.wiring.resources import Resources, open_resources
 from floodmark.worker.executor import Executor

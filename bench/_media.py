@@ -17,8 +17,8 @@ from floodmark import Floodmark
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import MediaStored
 from floodmark.observability.logs import LogListener, configure
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
 
 from ._measuring import EVENT, in_a_process, migrated, run, tell

@@ -24,10 +24,10 @@ from floodmark.model.job import Job
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import BatchKept, ExecutionSettled
 from floodmark.observability.logs import LogListener, configure
+from floodmark.repositories.jobs import Jobs
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
 from floodmark.wiring.resources import Resources
 

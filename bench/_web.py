@@ -21,8 +21,8 @@ from floodmark.model.job import Job, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import ExecutionSettled
 from floodmark.observability.logs import LogListener, configure
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.testing.serving import served
 from floodmark.testing.web.documents import document
 from floodmark.wiring.resources import Resources

@@ -18,10 +18,10 @@ from sqlalchemy import text
 from floodmark import Floodmark
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.spec import JobSpec
+from floodmark.repositories.jobs import Jobs
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.jobs import Jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.serving import served
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend

@@ -19,9 +19,9 @@ from sqlalchemy import text
 from floodmark.dashboard.page import DashboardPage
 from floodmark.dashboard.routes import PAGES
 from floodmark.operations.overview import OverviewReader
+from floodmark.repositories.freshness import FreshnessReader
 from floodmark.search.indexer import Indexer
 from floodmark.settings import Settings
-from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources
 
 from ._dashboards import Browser, open_dashboards, serving_pages

@@ -27,8 +27,8 @@ from floodmark.inbound.redis_listeners import CHANNELS, find_hearing
 from floodmark.model.audit import Actor
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOperations
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import Resources
 
 from ._latency import Place, Role, Starts

@@ -31,8 +31,8 @@ from floodmark.observability import logs
 from floodmark.operations.jobs import JobFilter
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.overview import OverviewReader
+from floodmark.repositories.freshness import FreshnessReader
 from floodmark.settings import Settings
-from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources, open_resources
 
 from ._delivering import fill_delivery

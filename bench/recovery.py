@@ -22,9 +22,9 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import text
 
 from floodmark import Floodmark
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, given_event_jobs, run

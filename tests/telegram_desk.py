@@ -17,6 +17,10 @@ from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Events, InternalEvent
 from floodmark.operations.views import Views
 from floodmark.outbound.limits import Limits
+from floodmark.repositories.dead_letters import DeadLetters
+from floodmark.repositories.history import ExecutionHistory
+from floodmark.repositories.jobs import Jobs
+from floodmark.repositories.watermarks import Watermarks
 from floodmark.rules.explain import explain
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
@@ -24,11 +28,7 @@ from floodmark.sources.port import Context, Target
 from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.services import TelegramServices
 from floodmark.sources.telegram.source import TelegramSource
-from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import ExecutionHistory
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, watermarks
-from floodmark.store.watermarks import Watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import take
 from floodmark.testing.serving import served

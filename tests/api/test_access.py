@@ -36,7 +36,7 @@ from floodmark.model.tokens import ROLES, Role
 from floodmark.operations.stored_sessions import Sessions
 from floodmark.operations.stored_tokens import StoredToken, Tokens, digest_of
 from floodmark.operations.tables import tokens
-from floodmark.store.audit import AuditLog
+from floodmark.repositories.audit import AuditLog
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources

@@ -25,8 +25,8 @@ from floodmark.model.outcome import Dead
 from floodmark.operations.executions import Letters
 from floodmark.operations.jobs import JobFilter, columns_to_send
 from floodmark.operations.local import LocalOperations
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import open_resources
 from system.stores import Crew, a_spec
 

@@ -9,10 +9,10 @@ from sqlalchemy import insert
 from api.serving import Api
 from floodmark.model.batch import PollResult
 from floodmark.operations.overview import OverviewReader
+from floodmark.repositories.freshness import FreshnessReader
 from floodmark.rules.measures import Measures, encode_measures, record
 from floodmark.rules.minutes import begin_of_minute
 from floodmark.runtime.scheduler_role import SchedulerRole
-from floodmark.store.freshness import FreshnessReader
 from floodmark.store.tables import activity, budgets, minutes, stream_days, watermarks
 from floodmark.testing.factories import given_job
 

@@ -7,8 +7,8 @@ import pytest
 from api.serving import Api
 from floodmark.operations.health import scheduler_status
 from floodmark.outbound.breakers import Breakers
+from floodmark.repositories.fleet import FleetRepository, Tick
 from floodmark.rules.breaker import Breaker, BreakerState
-from floodmark.store.fleet import FleetRepository, Tick
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from api.serving import Api
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Dead
 from floodmark.operations.stored_tokens import Tokens
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.jobs import Jobs
 from system.channel_posts import DAY, HARBOUR, a_post, keep
 from system.stores import Crew
 

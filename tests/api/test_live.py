@@ -13,7 +13,7 @@ from floodmark.api import live as feed
 from floodmark.api.live import Live, LiveListener, Message
 from floodmark.model.batch import Batch, Item
 from floodmark.operations.stored_tokens import Tokens
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.jobs import Jobs
 from floodmark.testing.factories import Opened
 from system.stores import Crew
 

@@ -47,6 +47,9 @@ from floodmark.operations.local import LocalOperations
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.operations.tables import sessions, tokens
 from floodmark.outbound.breakers import Breakers
+from floodmark.repositories.fleet import FleetRepository
+from floodmark.repositories.jobs import Jobs
+from floodmark.repositories.secrets import StoredSecrets
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.security.vault import Vault
 from floodmark.sinks.trial import build_test_event
@@ -54,10 +57,7 @@ from floodmark.sources.telegram.accounts import Accounts
 from floodmark.sources.telegram.tables import account_logins, media
 from floodmark.store.database import PostgresDatabase, SqliteDatabase, open_database
 from floodmark.store.dialects import insert_into
-from floodmark.store.fleet import FleetRepository
-from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
-from floodmark.store.secrets import StoredSecrets
 from floodmark.store.tables import job_executions
 from floodmark.store.types import UtcTime
 from floodmark.wiring.resources import Resources

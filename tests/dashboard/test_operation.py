@@ -10,9 +10,9 @@ from dashboard.conftest import Window
 from dashboard.site import Site, post_form
 from floodmark.model.batch import PollResult
 from floodmark.outbound.breakers import Breakers
+from floodmark.repositories.freshness import FreshnessReader
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.rules.measures import Measures, encode_measures, record
-from floodmark.store.freshness import FreshnessReader
 from floodmark.store.tables import activity, budgets
 from floodmark.testing.factories import given_job
 from system.test_overview import stock

@@ -24,10 +24,10 @@ from floodmark.notifications.notifier import GIVE_UP_AFTER, MOST_PENDING, MOST_R
 from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.observability.events import NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT
+from floodmark.repositories.fleet import FleetRepository as Facts
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.sources.telegram.tables import accounts
-from floodmark.store.fleet import FleetRepository as Facts
 from floodmark.store.tables import jobs
 from floodmark.testing.clock import SetClock
 from floodmark.testing.eventually import eventually

@@ -24,6 +24,7 @@ from floodmark.observability.metrics.catalogue import CATALOGUE
 from floodmark.operations.jobs import JobFilter
 from floodmark.operations.local import LocalOperations
 from floodmark.outbound.limits import Limits
+from floodmark.repositories.staleness import Staleness
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.runtime.worker_role import WorkerRole
 from floodmark.scheduler.requeuer import Requeuer
@@ -33,7 +34,6 @@ from floodmark.sinks.sql import SqlSink
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.staleness import Staleness
 from floodmark.store.tables import budgets, job_executions, watermarks
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, change_jobs, expire, given_job, given_lease, given_queued, settle, take

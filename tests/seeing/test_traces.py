@@ -24,9 +24,9 @@ from floodmark.model.outcome import Outcome
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Events
 from floodmark.observability.tracing import Tracing, tracing_of
+from floodmark.repositories.events import EventLog
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.events import EventLog
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, a_lease, change_jobs, rows_of

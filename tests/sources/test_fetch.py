@@ -25,12 +25,12 @@ from floodmark import Floodmark
 from floodmark.client import Client
 from floodmark.errors import Unavailable
 from floodmark.observability.events import ExecutionSettled, ExecutionStarted, InternalEvent
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime.fetch import Fetch, FetchedChat, Progress, RemoteFetch, Wanted, Watch
 from floodmark.settings import Settings, keys
 from floodmark.sinks.files import Artifacts
 from floodmark.sources.port import Source
 from floodmark.sources.telegram.stored_posts import ChatDay, Posts
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, items, job_executions, jobs, watermarks
 from floodmark.testing.eventually import eventually as eventually_here
 from floodmark.testing.factories import expire, rows_of

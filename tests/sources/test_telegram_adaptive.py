@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from floodmark.model.job import ScheduleType, When
+from floodmark.repositories.budgets import Budgets
 from floodmark.rules.freshness import decode_activity
 from floodmark.rules.measures import decode_measures
-from floodmark.store.budgets import Budgets
 from floodmark.store.tables import activity, jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import rows_of

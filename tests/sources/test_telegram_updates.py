@@ -21,12 +21,12 @@ from floodmark.errors import SlowDown
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.outcome import Done
 from floodmark.observability.events import StepFailed
+from floodmark.repositories.budgets import Budgets
+from floodmark.repositories.hints import Hints
 from floodmark.sources.telegram.client import UpdatesClient, make_client
 from floodmark.sources.telegram.sessions import Sessions
 from floodmark.sources.telegram.source import TelegramSource
 from floodmark.sources.telegram.updates import PushedUpdates
-from floodmark.store.budgets import Budgets
-from floodmark.store.hints import Hints
 from floodmark.store.tables import job_executions, jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import rows_of, settle, take

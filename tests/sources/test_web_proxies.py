@@ -18,9 +18,9 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.audit import Actor
 from floodmark.model.proxies import parse_proxy
 from floodmark.operations.rekeying import rekey
+from floodmark.repositories.secrets import StoredSecrets
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
-from floodmark.store.secrets import StoredSecrets
 from floodmark.store.tables import secrets
 from floodmark.testing.web import Site
 from floodmark.wiring.resources import open_resources

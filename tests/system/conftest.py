@@ -6,9 +6,9 @@ import pytest
 
 from floodmark.model.clock import SystemClock
 from floodmark.observability.events import Events
+from floodmark.repositories.history import ExecutionHistory
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.database import open_database
-from floodmark.store.history import ExecutionHistory
-from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew
 
 

@@ -12,8 +12,8 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import Job, ScheduleType, When
 from floodmark.model.outcome import Done, Outcome
 from floodmark.model.spec import JobSpec
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.database import PostgresDatabase, SqliteDatabase
-from floodmark.store.jobs import Jobs
 from floodmark.store.port import Event, Settlement
 from floodmark.store.postgres.keeping import PostgresKeeping
 from floodmark.store.postgres.leasing import PostgresLeasing

@@ -15,12 +15,12 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.job import Job
 from floodmark.observability.events import AccountParked, Events
+from floodmark.repositories.jobs import Jobs
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts, TelegramAccount, mask_phone
 from floodmark.sources.telegram.tables import accounts as table
 from floodmark.sources.telegram.tables import telegram_channels
 from floodmark.store.database import SqliteDatabase
-from floodmark.store.jobs import Jobs
 from floodmark.testing.clock import SetClock
 from system.stores import AnyDatabase, a_spec
 

@@ -18,6 +18,7 @@ from floodmark.model.execution import Lease
 from floodmark.model.job import DueJob
 from floodmark.model.outcome import Done, Snooze
 from floodmark.outbound.spending import RunBudget, spend_request
+from floodmark.repositories.hints import Hints
 from floodmark.rules.budgets import Terms
 from floodmark.rules.freshness import decode_activity
 from floodmark.rules.lessons import Known, next_run_of
@@ -28,7 +29,6 @@ from floodmark.scheduler.scheduler import Scheduler, decide_adaptive
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
 from floodmark.store.budget_rows import terms_of
-from floodmark.store.hints import Hints
 from floodmark.store.port import Decision
 from floodmark.store.tables import activity, budget_grants, budget_hours, budgets, job_executions, jobs
 from floodmark.testing.eventually import eventually

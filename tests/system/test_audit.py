@@ -22,9 +22,9 @@ from floodmark.operations.local import LocalOperations
 from floodmark.outbound.breakers import Breakers
 from floodmark.process import failpoints
 from floodmark.process.failpoints import FailpointError
+from floodmark.repositories import audit
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings
-from floodmark.store import audit
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres import forcing as postgres_forcing
 from floodmark.store.schema import load_metadata

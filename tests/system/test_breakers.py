@@ -13,9 +13,9 @@ from floodmark.model.outcome import Snooze
 from floodmark.observability.events import BreakerMoved, Events
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.caller import CallKey
+from floodmark.repositories.jobs import Jobs
 from floodmark.rules.breaker import Breaker, BreakerState, Thresholds, admit_call, record_failure
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources, open_resources

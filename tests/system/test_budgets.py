@@ -12,8 +12,8 @@ from sqlalchemy import insert, select, update
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.clock import SystemClock
 from floodmark.model.job import ScheduleType, When
-from floodmark.store.budgets import Budgets
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.budgets import Budgets
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.tables import activity, budget_hours
 from floodmark.store.tables import budgets as table
 from floodmark.triggers.parsing import when_of

@@ -14,9 +14,9 @@ from command_line import CommandLine, environment
 from floodmark.model.clock import SystemClock
 from floodmark.observability.events import Events
 from floodmark.process import failpoints
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import keys
 from floodmark.store.database import open_database
-from floodmark.store.jobs import Jobs
 from system.stores import a_spec
 
 pytestmark = pytest.mark.spec("B9")

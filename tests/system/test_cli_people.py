@@ -17,8 +17,8 @@ from floodmark.model.execution import State
 from floodmark.model.fleet import Failed, Finding, Overview, SourceFreshness, Waiting
 from floodmark.model.outcome import Dead
 from floodmark.operations.doctor import Doctor
-from floodmark.store.events import EventLog
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.events import EventLog
+from floodmark.repositories.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec
 
 FEED, SITE = "https://example.com/feed.xml", "https://example.com/"

@@ -22,10 +22,10 @@ from floodmark.model.outcome import Dead
 from floodmark.operations.local import LocalOperations
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
+from floodmark.repositories.jobs import Jobs
 from floodmark.rules.breaker import Breaker, BreakerState
 from floodmark.settings import Settings, keys
 from floodmark.sources.telegram.tables import telegram_channels
-from floodmark.store.jobs import Jobs
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.wiring.resources import Resources, open_resources
 from system.channel_posts import DAY, HARBOUR, a_post, keep

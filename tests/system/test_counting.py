@@ -21,9 +21,9 @@ from floodmark.model.outcome import Done
 from floodmark.observability.events import DepthMeasured
 from floodmark.process import failpoints
 from floodmark.process.failpoints import COUNT_POINT, FailpointError
+from floodmark.repositories.minutes import KEPT
 from floodmark.rules.minutes import MINUTE, begin_of_minute
 from floodmark.scheduler.counting import MinuteCounter
-from floodmark.store.minutes import KEPT
 from floodmark.store.tables import consumers, job_executions, minutes, outbox, stream_days
 from floodmark.testing.factories import Opened, count_of, given_lease, rows_of, settle
 from floodmark.wiring.resources import Resources
@@ -39,7 +39,7 @@ ENDED = ("done", "dead", "cancelled", "skipped")
 @pytest.fixture(autouse=True)
 def _a_short_past(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first count looks at the last day; two hours are enough here."""
-    monkeypatch.setattr("floodmark.store.minutes._FIRST", timedelta(hours=2))
+    monkeypatch.setattr("floodmark.repositories.minutes._FIRST", timedelta(hours=2))
 
 
 @pytest.fixture(params=["sqlite", "postgres_only"])
@@ -51,7 +51,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Fail-points are dead in a process that was not started for them."""
-    monkeypatch.setattr("floodmark.store.minutes.failpoint", failpoints.hit)
+    monkeypatch.setattr("floodmark.repositories.minutes.failpoint", failpoints.hit)
     yield failpoints.arm
     failpoints.arm("")
 
@@ -354,8 +354,8 @@ async def test_counting_starts_again_if_events_after_its_position_are_gone(resou
 async def test_days_are_filled_in_portions_while_items_are_stored_and_two_leaders_count(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.store.days._ITEMS_AT_ONCE", 7)
-    monkeypatch.setattr("floodmark.store.days._EVENTS_AT_ONCE", 5)
+    monkeypatch.setattr("floodmark.repositories.days._ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr("floodmark.repositories.days._EVENTS_AT_ONCE", 5)
     async with opened() as one, opened() as other:
         for number, stream in enumerate("abcd"):
             await keep(one, stream, 10 + number, changes=number)
@@ -375,7 +375,7 @@ async def test_days_are_filled_in_portions_while_items_are_stored_and_two_leader
 _COUNT = """
 import asyncio, datetime, sys
 from floodmark.settings import Settings
-from floodmark.store import minutes
+from floodmark.repositories import minutes
 from floodmark.wiring.resources import open_resources
 
 async def main():

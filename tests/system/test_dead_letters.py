@@ -10,9 +10,9 @@ from floodmark.model.dead_letters import fingerprint
 from floodmark.model.execution import State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead
-from floodmark.store.dead_letters import DeadLetters
-from floodmark.store.history import ExecutionHistory
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.dead_letters import DeadLetters
+from floodmark.repositories.history import ExecutionHistory
+from floodmark.repositories.jobs import Jobs
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row, put_execution
 
 pytestmark = pytest.mark.every_database

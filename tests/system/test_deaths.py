@@ -17,12 +17,12 @@ from floodmark.model.execution import Lease
 from floodmark.model.outcome import Done
 from floodmark.process.lock_files import FileLock, is_free, machine
 from floodmark.queue.redis_streams import GROUP
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.runtime.scheduler_role import SchedulerRole, death_watch
 from floodmark.scheduler.dead_processes import DeadProcesses
 from floodmark.scheduler.death_watch import DeathWatch
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.tables import workers
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened, given_queued, settle, take

@@ -16,13 +16,13 @@ from floodmark.model.fleet import Finding
 from floodmark.model.outcome import Dead, Retry, Snooze
 from floodmark.observability.events import Events
 from floodmark.operations.doctor import Doctor
+from floodmark.repositories.fleet import FleetRepository
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
 from floodmark.sources.cookies.browser import BrowserMissing
 from floodmark.sources.cookies.checkup import check_browser
 from floodmark.sources.form import CheckTools
 from floodmark.store.database import open_database
-from floodmark.store.fleet import FleetRepository
-from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 HOUR = timedelta(hours=1)

@@ -24,9 +24,9 @@ from floodmark.compat.enhanced_scheduler import (
 )
 from floodmark.errors import InvalidInput, Unavailable
 from floodmark.observability.events import Events
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
-from floodmark.store.fleet import FleetRepository
 from floodmark.store.migrate import migrate
 from floodmark.testing.serving import served
 

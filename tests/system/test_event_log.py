@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 from floodmark.errors import NotFound
 from floodmark.model.batch import Batch, Item
 from floodmark.model.clock import SystemClock
-from floodmark.store.events import EventLog
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.events import EventLog
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.port import Event
 from system.stores import AnyDatabase, Crew, a_spec
 

@@ -21,9 +21,9 @@ from floodmark.errors import InvalidInput
 from floodmark.model.job import DueJob, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.process import entry_points
+from floodmark.repositories.jobs import Jobs
 from floodmark.scheduler.scheduler import decide_one
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.testing.factories import Opened
 from floodmark.triggers import trigger_of
 from floodmark.triggers.parsing import words_of

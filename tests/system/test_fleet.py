@@ -6,7 +6,7 @@ import pytest
 
 from floodmark.errors import InvalidInput
 from floodmark.model.clock import SystemClock
-from floodmark.store.fleet import FleetRepository
+from floodmark.repositories.fleet import FleetRepository
 from system.stores import AnyDatabase
 
 

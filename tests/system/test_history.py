@@ -13,10 +13,10 @@ from floodmark.model.clock import SystemClock
 from floodmark.model.execution import State
 from floodmark.model.ids import floor_id, new_id
 from floodmark.model.outcome import Cancelled, Dead, Done, Retry
+from floodmark.repositories.history import ExecutionHistory, of_job
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.execution_rows import SELECT_EXECUTION
-from floodmark.store.history import ExecutionHistory, of_job
-from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 pytestmark = pytest.mark.every_database
@@ -163,7 +163,7 @@ async def test_statistics_leave_out_what_is_older_or_never_ran(
 async def test_cleaning_up_keeps_the_young_and_the_unfinished(
     history: ExecutionHistory, database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("floodmark.store.history._DELETED_AT_ONCE", 2)
+    monkeypatch.setattr("floodmark.repositories.history._DELETED_AT_ONCE", 2)
     for n in range(5):
         await put_execution(database, execution_id=id_from(hours_ago=49), job_id=f"old-{n}")
     young = await put_execution(database, execution_id=id_from(hours_ago=47), job_id="young")

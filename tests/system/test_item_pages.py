@@ -11,8 +11,8 @@ from sqlalchemy import delete, select, update
 from floodmark.model.batch import Batch, Item
 from floodmark.model.exports import ExportRow
 from floodmark.model.outcome import Done
-from floodmark.store import item_pages
-from floodmark.store.item_pages import ItemPage, ItemPages, KeyPlace, PagePlace
+from floodmark.repositories import item_pages
+from floodmark.repositories.item_pages import ItemPage, ItemPages, KeyPlace, PagePlace
 from floodmark.store.tables import items, outbox
 from floodmark.testing.factories import Opened, given_lease, settle
 from floodmark.wiring.resources import Resources

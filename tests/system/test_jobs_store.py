@@ -15,9 +15,9 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
 from floodmark.model.outcome import Retry
 from floodmark.model.spec import JobSpec
-from floodmark.store.dependencies import find_cycle
-from floodmark.store.history import ExecutionHistory
-from floodmark.store.jobs import Jobs
+from floodmark.repositories.dependencies import find_cycle
+from floodmark.repositories.history import ExecutionHistory
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.tables import job_dependencies
 from floodmark.store.tables import jobs as job_table
 from system.stores import TTL, AnyDatabase, Crew, a_spec, execution_row

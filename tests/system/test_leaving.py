@@ -11,10 +11,10 @@ from floodmark.app import Floodmark
 from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, ExecutionStarted, StepFailed
 from floodmark.operations.local import LocalOperations
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime import worker_role
 from floodmark.settings import Settings
 from floodmark.store.database import open_database
-from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.testing.eventually import eventually
 from floodmark.wiring.resources import open_resources

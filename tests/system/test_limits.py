@@ -13,8 +13,8 @@ from floodmark.model.clock import SystemClock
 from floodmark.model.outcome import Snooze
 from floodmark.outbound.limits import Limits
 from floodmark.outbound.tables import limits as table
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.wiring.resources import open_resources
 from system.stores import AnyDatabase, Crew, a_spec
 

@@ -10,11 +10,11 @@ from floodmark.errors import InvalidInput
 from floodmark.model.job import Frequency, ScheduleType
 from floodmark.model.outcome import Dead, Done
 from floodmark.model.spec import JobSpec
+from floodmark.repositories.jobs import Jobs
 from floodmark.settings import Settings
 from floodmark.sources.cookies.scan_profiles import ScanProfiles
 from floodmark.sources.cookies.source import CookiesSource
 from floodmark.sources.port import Target
-from floodmark.store.jobs import Jobs
 from floodmark.store.migrate import migrate
 from floodmark.testing.contracts.source import a_context
 from floodmark.triggers.parsing import when_of

@@ -23,8 +23,8 @@ from floodmark.operations.local import LocalOperations
 from floodmark.operations.overview import OverviewReader
 from floodmark.outbound.breakers import Breakers
 from floodmark.outbound.limits import Limits
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.rules.breaker import Breaker, BreakerState
-from floodmark.store.fleet import FleetRepository
 from floodmark.testing.factories import Opened, given_executions, given_job, given_lease, given_queued, settle
 from floodmark.wiring.resources import Resources
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from floodmark.repositories import events
 from floodmark.sinks import letters
-from floodmark.store import events
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.planned import Planned
 from floodmark.store.postgres import keeping

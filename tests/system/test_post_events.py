@@ -11,10 +11,10 @@ import pytest
 from floodmark.coordination.leader import Leader
 from floodmark.model.batch import Item
 from floodmark.model.shapes import event_shape
+from floodmark.repositories.events import EventLog
 from floodmark.schemas import names, schema
 from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sinks.relay import Relay
-from floodmark.store.events import EventLog
 from floodmark.testing.contracts.event_sink import deliver
 from floodmark.testing.factories import TTL, Opened
 from floodmark.wiring.resources import Resources

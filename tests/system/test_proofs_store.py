@@ -43,7 +43,7 @@ async def resources(opened: Opened) -> AsyncIterator[Resources]:
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Fail-points are dead in a process that was not started for them."""
-    monkeypatch.setattr("floodmark.store.proofs.failpoint", failpoints.hit)
+    monkeypatch.setattr("floodmark.repositories.proofs.failpoint", failpoints.hit)
     yield failpoints.arm
     failpoints.arm("")
 
@@ -74,7 +74,7 @@ async def test_a_crash_between_keep_and_chain_misses_and_doubles_nothing(
     resources: Resources, arm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an error at each step the chain goes on where it was, and has every revision once."""
-    monkeypatch.setattr("floodmark.store.proofs._AT_ONCE", 4)
+    monkeypatch.setattr("floodmark.repositories.proofs._AT_ONCE", 4)
     lease = await given_lease(resources)
     stream = lease.job.stream
     await resources.keeping.keep(lease, Batch([Item(str(n), {"text": f"é {n}", "n": 1.5}) for n in range(10)]))

@@ -18,6 +18,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import Frequency, Priority, ScheduleType, When
 from floodmark.model.outcome import Cancelled, Dead, Done, Outcome, Released, Retry, Snooze
 from floodmark.outbound.tables import limits
+from floodmark.repositories.staleness import Staleness
 from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.holding import Unfinished, is_freed, next_held
 from floodmark.rules.outcomes import consequence_of
@@ -35,7 +36,6 @@ from floodmark.rules.staleness import (
 from floodmark.rules.starting import find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream, stream_name
 from floodmark.store.port import Settlement
-from floodmark.store.staleness import Staleness
 from floodmark.store.tables import activity, budgets, job_dependencies, job_executions, jobs, watermarks
 from floodmark.testing.factories import (
     TTL,

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from floodmark.observability.events import StoreRetried
+from floodmark.repositories.jobs import Jobs
 from floodmark.store.database import PostgresDatabase
-from floodmark.store.jobs import Jobs
 from floodmark.testing.factories import Opened, given_job
 from floodmark.wiring.resources import Resources
 

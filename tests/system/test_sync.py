@@ -21,9 +21,9 @@ from floodmark.errors import Conflict, FloodmarkError, InvalidInput, Unavailable
 from floodmark.model.audit import Actor
 from floodmark.observability.events import Events, LeaderElectionAttempted, SchedulesSynced, StepFailed
 from floodmark.operations.local import LocalOperations
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import audit, facts, jobs
 from floodmark.sync.report import Report
 from floodmark.sync.request import MOST_BYTES, SLOWEST_BYTES_PER_SECOND

@@ -35,14 +35,14 @@ from floodmark.model.external_triggers import NewTrigger, TriggerRow, TriggerSta
 from floodmark.model.job import ScheduleType, When
 from floodmark.observability.events import Events, HintsGiven, InternalEvent, StepFailed, TriggersFired, TriggersMatched
 from floodmark.operations.local import LocalOperations
+from floodmark.repositories.fleet import FleetRepository
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
 from floodmark.sinks.hops import EventHops
 from floodmark.sinks.redis_stream import RedisStreamSink
 from floodmark.sources.loading import Sources
 from floodmark.sources.validation import Validation
-from floodmark.store.fleet import FleetRepository
-from floodmark.store.jobs import Jobs
 from floodmark.store.port import Event
 from floodmark.store.tables import execution_hops, items, job_executions, jobs
 from floodmark.testing.eventually import eventually

@@ -27,6 +27,7 @@ from floodmark.observability.events import (
     LeaderElectionAttempted,
 )
 from floodmark.outbound.tables import breakers, limits
+from floodmark.repositories.jobs import Jobs
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.scheduler.cleanup import Cleanup
 from floodmark.scheduler.pruner import Pruner
@@ -35,7 +36,6 @@ from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.web.tables import pages as pages_table
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_dependencies, job_executions, jobs, outbox, watermarks, workers
 from floodmark.testing.contracts.sink import relay_events
 from floodmark.testing.eventually import eventually

@@ -9,9 +9,9 @@ from floodmark.model.clock import SystemClock
 from floodmark.model.job import Job
 from floodmark.model.outcome import Dead, Retry, Snooze
 from floodmark.operations.views import Views
+from floodmark.repositories.fleet import FleetRepository
+from floodmark.repositories.jobs import Jobs
 from floodmark.rules.explain import explain
-from floodmark.store.fleet import FleetRepository
-from floodmark.store.jobs import Jobs
 from system.stores import AnyDatabase, Crew, a_spec, put_execution
 
 pytestmark = pytest.mark.every_database

@@ -7,8 +7,8 @@ import pytest
 from floodmark.errors import Fenced, InvalidInput, NotFound
 from floodmark.model.batch import Batch, Item
 from floodmark.model.clock import SystemClock
-from floodmark.store.jobs import Jobs
-from floodmark.store.watermarks import Watermarks
+from floodmark.repositories.jobs import Jobs
+from floodmark.repositories.watermarks import Watermarks
 from system.stores import AnyDatabase, Crew, a_spec
 
 pytestmark = pytest.mark.every_database

@@ -21,13 +21,13 @@ from floodmark.observability.events import Events, HintRefused, HintsGiven, Inte
 from floodmark.operations.local import LocalOperations
 from floodmark.operations.rekeying import rekey
 from floodmark.outbound.client import ResponseLimits
+from floodmark.repositories.budgets import Budgets
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.feed.source import FeedSource
 from floodmark.sources.feed.subscriptions import FeedSubscriptions
 from floodmark.sources.feed.tables import feed_subscriptions
 from floodmark.sources.port import Target
-from floodmark.store.budgets import Budgets
 from floodmark.store.tables import items, jobs
 from floodmark.testing.contracts.source import collect_all
 from floodmark.testing.eventually import eventually

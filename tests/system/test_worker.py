@@ -24,11 +24,11 @@ from floodmark.model.job import Priority
 from floodmark.model.outcome import Done
 from floodmark.observability.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
 from floodmark.operations.views import Views
+from floodmark.repositories.jobs import Jobs
 from floodmark.rules.explain import explain
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
-from floodmark.store.jobs import Jobs
 from floodmark.store.tables import items, job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (

@@ -20,11 +20,11 @@ from floodmark.importers.job_lists.toml_text import toml_table
 from floodmark.model.job import Frequency, Job, Overlap, Policy, Priority, ScheduleType, When
 from floodmark.model.job_fields import SETTABLE
 from floodmark.operations.handlers.job_columns import spec_of
+from floodmark.repositories.dependencies import find_cycle
 from floodmark.rules.cycles import find_cyclic
 from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
 from floodmark.sources.telegram.form import FORM
-from floodmark.store.dependencies import find_cycle
 
 pytestmark = pytest.mark.spec("B9")
 

@@ -22,8 +22,8 @@ from floodmark.model.job import Frequency, ScheduleType, When
 from floodmark.model.spec import JobSpec
 from floodmark.operations.local import LocalOperations
 from floodmark.process import eventloop
+from floodmark.repositories.history import ExecutionHistory
 from floodmark.settings import Settings, load
-from floodmark.store.history import ExecutionHistory
 from floodmark.store.types import Json, UtcTime
 from floodmark.wiring.resources import open_resources
 

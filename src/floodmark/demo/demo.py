@@ -25,13 +25,13 @@ from floodmark.model.spec import JobSpec
 from floodmark.observability.events import CallRetried, ExecutionSettled, ModeChosen, RateLimited
 from floodmark.operations.views import Views
 from floodmark.outbound.limits import Limits
+from floodmark.repositories.events import EventLog
 from floodmark.rules.explain import explain
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.runtime.worker_role import WorkerRole
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.telegram.accounts import Accounts
-from floodmark.store.events import EventLog
 from floodmark.testing.telegram import LoopbackTelegram, trust_loopback
 from floodmark.wiring.resources import Resources
 

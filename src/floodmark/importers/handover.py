@@ -16,14 +16,14 @@ from floodmark.model.clock import Clock
 from floodmark.model.handover import Imports, Moved, MovedJob, NewJob, Which
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.repositories.audit import AuditEntry, AuditLog
+from floodmark.repositories.budgets import Budgets
+from floodmark.repositories.jobs import JOB_ROWS, Jobs
+from floodmark.repositories.name_search import find_jobs
 from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.audit import AuditEntry, AuditLog
-from floodmark.store.budgets import Budgets
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, json_has, present_moment
-from floodmark.store.jobs import JOB_ROWS, Jobs
-from floodmark.store.name_search import find_jobs
 from floodmark.store.rows import job_from_row
 from floodmark.store.tables import jobs
 from floodmark.triggers import trigger_of

@@ -31,9 +31,9 @@ from floodmark.errors import InvalidInput
 from floodmark.model.execution import State
 from floodmark.model.handover import OUR_RECORD, OldRunsTable
 from floodmark.model.job import SCHEDULER_VERSION, Job
+from floodmark.repositories.jobs import JOB_ROWS
+from floodmark.repositories.repository import Repository
 from floodmark.store.dialects import chunks, insert_into, present_moment
-from floodmark.store.jobs import JOB_ROWS
-from floodmark.store.repository import Repository
 from floodmark.store.rows import job_from_row
 from floodmark.store.tables import facts, job_executions, jobs
 from floodmark.store.types import from_text

@@ -21,6 +21,8 @@ from floodmark.model.clock import Clock
 from floodmark.model.execution import Hold, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import SCHEDULER_VERSION, Priority, ScheduleType
+from floodmark.repositories.hints import hint_jobs
+from floodmark.repositories.repository import Repository
 from floodmark.rules.dependencies import is_unmet
 from floodmark.rules.holding import wait_for_execution, wait_for_success
 from floodmark.rules.rank import rank_of
@@ -28,8 +30,6 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, encode_json
 from floodmark.store.dialects import chunks, insert_into, present_moment
 from floodmark.store.execution_rows import find_under_way
-from floodmark.store.hints import hint_jobs
-from floodmark.store.repository import Repository
 from floodmark.store.tables import execution_hops, job_dependencies, job_executions, jobs
 
 from .tables import trigger_deliveries, triggers

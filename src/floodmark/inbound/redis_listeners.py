@@ -29,7 +29,7 @@ from floodmark.errors import InvalidInput, Unavailable
 from floodmark.model.clock import Clock
 from floodmark.model.strict_json import TooDeep, require_shallow
 from floodmark.observability.events import Events, StepFailed
-from floodmark.store.fleet import FleetRepository
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.triggers.matching import LONGEST, channel_matches, is_glob
 from floodmark.wiring.resources import Resources
 

@@ -19,11 +19,11 @@ from floodmark.model.clean_text import clean
 from floodmark.model.clock import Clock
 from floodmark.model.external_triggers import LONGEST_DEBOUNCE, SHORTEST_SECRET, Kind, NewTrigger, TriggerRow, the_only
 from floodmark.model.ids import new_id
+from floodmark.repositories.name_search import find_jobs
 from floodmark.security.vault import Vault
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, encode_json
 from floodmark.store.dialects import chunks, insert_into, present
-from floodmark.store.name_search import find_jobs
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import decode_json
 from floodmark.store.tables import facts, jobs

@@ -16,8 +16,8 @@ import structlog
 from floodmark.model.notification_kinds import Kind
 from floodmark.observability.events import Events, NotificationSent
 from floodmark.process.failpoints import NOTIFY_POINT, failpoint
+from floodmark.repositories.staleness import StaleJob
 from floodmark.rules.backoff import backoff_bound
-from floodmark.store.staleness import StaleJob
 
 from .decisions import (
     Letter,

@@ -11,11 +11,11 @@ from sqlalchemy import literal, select
 
 from floodmark.model.clock import Clock
 from floodmark.model.execution import State
+from floodmark.repositories.repository import Repository
+from floodmark.repositories.staleness import StaleJob, Staleness
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present, present_moment
-from floodmark.store.repository import Repository
-from floodmark.store.staleness import StaleJob, Staleness
 from floodmark.store.tables import facts, job_executions, jobs
 
 MOST_AT_ONCE = 1000

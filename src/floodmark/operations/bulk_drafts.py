@@ -19,13 +19,13 @@ from floodmark.model.bulk import (
 )
 from floodmark.model.job import When
 from floodmark.model.spec import JobSpec
+from floodmark.repositories.job_checks import check_columns, check_names
+from floodmark.repositories.jobs import version_changed
+from floodmark.repositories.many_jobs import ManyJobs, StoredJob
 from floodmark.rules.streams import stream_name
 from floodmark.settings import Settings
 from floodmark.sources.python import UnknownCollector
 from floodmark.sources.validation import Validation, unmask_changes
-from floodmark.store.job_checks import check_columns, check_names
-from floodmark.store.jobs import version_changed
-from floodmark.store.many_jobs import ManyJobs, StoredJob
 
 from .handlers.job_columns import changes_of, spec_of, when_of_columns
 

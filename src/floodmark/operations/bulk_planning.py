@@ -14,10 +14,10 @@ from typing import Any
 from floodmark.errors import Conflict, FloodmarkError, NotFound
 from floodmark.model.bulk import AddJob, BulkLine, LineStatus, PutJob, RemoveJob
 from floodmark.model.problems import problem_of
+from floodmark.repositories.budgets import Budgets, unknown_budget
+from floodmark.repositories.jobs import name_taken
+from floodmark.repositories.many_jobs import JobWrites, ManyJobs, StoredJob
 from floodmark.rules.cycles import find_cyclic
-from floodmark.store.budgets import Budgets, unknown_budget
-from floodmark.store.jobs import name_taken
-from floodmark.store.many_jobs import JobWrites, ManyJobs, StoredJob
 
 from .bulk_drafts import Decisions, Draft, compare, reference_of
 

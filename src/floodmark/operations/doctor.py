@@ -21,14 +21,14 @@ from floodmark.model.clock import Clock
 from floodmark.model.fleet import Finding, WorkerInfo
 from floodmark.model.search import IndexStatus
 from floodmark.notifications.loading import configured_channels
+from floodmark.repositories.fleet import FleetRepository
+from floodmark.repositories.ledgers import Ledgers
 from floodmark.rules.sinks import is_stuck
 from floodmark.sinks.repository import SinkRepository
 from floodmark.sources.form import CheckTools, find_forms
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database, SqliteDatabase
 from floodmark.store.dialects import chunks, present_moment
-from floodmark.store.fleet import FleetRepository
-from floodmark.store.ledgers import Ledgers
 from floodmark.store.migrate import current, newest
 from floodmark.store.tables import items, job_executions, jobs, outbox
 from floodmark.watches.checkup import check_watches

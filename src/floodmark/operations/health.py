@@ -13,8 +13,8 @@ from floodmark.model.durations import format_duration
 from floodmark.model.fleet import SchedulerStatus, WorkerInfo
 from floodmark.model.search import IndexStatus
 from floodmark.model.sinks import SinkRow
+from floodmark.repositories.fleet import Tick
 from floodmark.rules.sinks import is_stuck
-from floodmark.store.fleet import Tick
 from floodmark.watches.checkup import failing_channels
 from floodmark.wiring.resources import Resources
 

@@ -16,13 +16,13 @@ from floodmark.inbound import websub
 from floodmark.inbound.tables import triggers
 from floodmark.inbound.triggers import secret_label
 from floodmark.model.audit import Actor
+from floodmark.repositories.audit import AuditEntry, AuditLog
+from floodmark.repositories.secrets import secret_label as label_of_secret
 from floodmark.security.vault import Vault, mark_of
 from floodmark.sources.feed.tables import feed_subscriptions
 from floodmark.sources.telegram.tables import account_logins, accounts
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
-from floodmark.store.secrets import secret_label as label_of_secret
 from floodmark.store.tables import secrets
 
 

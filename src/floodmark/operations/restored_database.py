@@ -14,8 +14,8 @@ from sqlalchemy import delete, func, or_, select, text, update
 from floodmark.coordination.leases.tables import leases
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
+from floodmark.repositories.audit import AuditLog
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.audit import AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dialects import insert_into, present_moment
 from floodmark.store.tables import consumers, facts, outbox, workers

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, update
 
 from floodmark.errors import NotFound
 from floodmark.model.tokens import SessionRow
-from floodmark.store.repository import Repository, bound_limit
+from floodmark.repositories.repository import Repository, bound_limit
 
 from .stored_tokens import USE_NOTED_EVERY, digest_of
 from .tables import sessions, tokens

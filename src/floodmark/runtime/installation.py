@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from floodmark.coordination.redis_errors import redis_errors
 from floodmark.errors import Conflict
 from floodmark.observability.events import Events, StepFailed
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
-from floodmark.store.fleet import FleetRepository
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

@@ -6,8 +6,8 @@ from datetime import timedelta
 from floodmark.coordination.service import attempt
 from floodmark.observability.events import Events
 from floodmark.process.process_lock import ProcessLock
+from floodmark.repositories.fleet import FleetRepository
 from floodmark.settings import Settings
-from floodmark.store.fleet import FleetRepository
 from floodmark.worker.worker import Worker
 
 

@@ -24,6 +24,7 @@ from floodmark.observability.events import (
     SinksMeasured,
 )
 from floodmark.operations.overview import OverviewReader
+from floodmark.repositories.freshness import FreshnessReader
 from floodmark.scheduler.budgets import BudgetMeasurer
 from floodmark.scheduler.cleanup import Cleanup
 from floodmark.scheduler.counting import DayCounter, FreshnessMeasurer, MinuteCounter, ProofMaker
@@ -38,7 +39,6 @@ from floodmark.sinks.delivery import Delivery, DeliveryStore
 from floodmark.sinks.loading import open_sinks
 from floodmark.sinks.recent_events import RecentEvents
 from floodmark.sinks.relay import Relay
-from floodmark.store.freshness import FreshnessReader
 from floodmark.wiring.resources import Resources, call_policy
 from floodmark.wiring.services import services_for
 

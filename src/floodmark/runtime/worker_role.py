@@ -7,11 +7,11 @@ from datetime import timedelta
 from floodmark.coordination.service import CANCELLING, LAST_STEP, Service, attempt, run_services
 from floodmark.coordination.signals.port import Topic
 from floodmark.observability.events import StepFailed
+from floodmark.repositories.fleet import WORKER
 from floodmark.rules.breaker import BreakerState
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import HasServices, Source
-from floodmark.store.fleet import WORKER
 from floodmark.wiring.resources import Resources
 from floodmark.worker.affinity import Affinity
 from floodmark.worker.executor import Executor

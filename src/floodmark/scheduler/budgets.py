@@ -13,6 +13,7 @@ from sqlalchemy import delete, func, select, update
 
 from floodmark.model.clock import Clock
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
+from floodmark.repositories.repository import Repository
 from floodmark.rules.budgets import DEFAULT_BUDGET, GRANT_EXPIRES, Terms
 from floodmark.rules.freshness import (
     Activity,
@@ -28,7 +29,6 @@ from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.budget_rows import terms_of
 from floodmark.store.database import Database
 from floodmark.store.dialects import present_moment
-from floodmark.store.repository import Repository
 from floodmark.store.tables import activity, budget_grants, budget_hours, budgets, jobs
 
 _HOURLY = timedelta(hours=1)

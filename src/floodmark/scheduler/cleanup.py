@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, exists, or_, select, tuple_
 
+from floodmark.repositories.repository import Repository
 from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.telegram.tables import account_logins
 from floodmark.sources.web.tables import page_matches, pages
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import present_moment
-from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import watermarks
 

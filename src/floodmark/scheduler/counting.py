@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from floodmark.observability.events import DepthMeasured, Events
-from floodmark.store.days import StreamDays
-from floodmark.store.freshness import FreshnessReader
-from floodmark.store.minutes import Minutes
-from floodmark.store.proofs import Proofs
+from floodmark.repositories.days import StreamDays
+from floodmark.repositories.freshness import FreshnessReader
+from floodmark.repositories.minutes import Minutes
+from floodmark.repositories.proofs import Proofs
 
 # Pause for this many times the duration of a step, so that counting uses at most a twentieth of one core.
 _REST = 20

@@ -7,9 +7,9 @@ from msgspec import Struct
 from sqlalchemy import select, text, tuple_, update
 
 from floodmark.model.execution import State
+from floodmark.repositories.repository import Repository
 from floodmark.sources.telegram.tables import accounts, media
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import job_executions, jobs, watermarks, workers
 

@@ -15,11 +15,11 @@ from floodmark.observability.events import (
     UnfinishedChannelsMeasured,
 )
 from floodmark.outbound.tables import limits
+from floodmark.repositories.staleness import Staleness
 from floodmark.sources.telegram.tables import accounts
 from floodmark.store.database import Database
 from floodmark.store.dialects import present
 from floodmark.store.rule_sql import JOB_STREAM
-from floodmark.store.staleness import Staleness
 from floodmark.store.tables import budgets, job_executions, jobs, outbox, watermarks
 
 # Counting stops here: a larger number tells an operator no more, and costs more.

@@ -7,10 +7,10 @@ from sqlalchemy import Select, Table, and_, func, or_, select, text, tuple_
 
 from floodmark.model.streams import StoredItem
 from floodmark.model.strict_json import read_stored_json
+from floodmark.repositories.events import EventLog
+from floodmark.repositories.repository import Repository
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import chunks, present, raw
-from floodmark.store.events import EventLog
-from floodmark.store.repository import Repository
 from floodmark.store.rows import read_moment
 from floodmark.store.tables import item_revisions, items, outbox
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 
 from floodmark.errors import NotFound
+from floodmark.repositories.repository import Repository
 from floodmark.store.dialects import chunks, json_has
-from floodmark.store.repository import Repository
 from floodmark.store.rule_sql import JOB_STREAM
 from floodmark.store.tables import jobs, watermarks
 

@@ -19,10 +19,10 @@ from floodmark.errors import Permanent, SlowDown, Transient
 from floodmark.observability.events import Events, EventsDelivered, SinkFailed
 from floodmark.outbound.retrying import Retrying, RetryPolicy
 from floodmark.process.failpoints import failpoint
+from floodmark.repositories.events import EventLog
 from floodmark.rules.sinks import rest_after
 from floodmark.rules.stream_patterns import StreamPatterns
 from floodmark.security.masking import mask_text
-from floodmark.store.events import EventLog
 from floodmark.store.port import Event, Unsent
 
 from .letters import MOST_LETTERS, SinkLetters

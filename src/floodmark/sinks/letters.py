@@ -9,11 +9,11 @@ from sqlalchemy import Delete, Update, delete, func, select, update
 
 from floodmark.errors import NotFound
 from floodmark.model.sinks import SinkLetter
+from floodmark.repositories.repository import Repository, bound_limit
 from floodmark.store.dialects import chunks
 from floodmark.store.outbox_rows import event_from_row
 from floodmark.store.planned import fetch_planned, plan_events
 from floodmark.store.port import Event
-from floodmark.store.repository import Repository, bound_limit
 
 from .tables import sink_letters
 

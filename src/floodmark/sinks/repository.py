@@ -15,12 +15,12 @@ from sqlalchemy import RowMapping, Select, delete, func, literal, select, update
 from floodmark.errors import NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.sinks import SinkRow
+from floodmark.repositories.consumers import Consumers
+from floodmark.repositories.events import BOUNDS, EventLog
+from floodmark.repositories.repository import Repository
 from floodmark.rules.sinks import sink_state
-from floodmark.store.consumers import Consumers
 from floodmark.store.database import Database
-from floodmark.store.events import BOUNDS, EventLog
 from floodmark.store.planned import Planned, execute_planned, fetch_planned, plan
-from floodmark.store.repository import Repository
 from floodmark.store.rows import decode_json, read_moment
 from floodmark.store.tables import consumers
 from floodmark.store.types import to_text

@@ -23,10 +23,10 @@ from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec
 from floodmark.observability.events import Events, SchedulesSynced, StepFailed, SyncFieldsIgnored
 from floodmark.outbound.client import Http
+from floodmark.repositories.job_checks import check_columns
 from floodmark.security.masking import mask_text
 from floodmark.settings import Settings
 from floodmark.sources.validation import Validation
-from floodmark.store.job_checks import check_columns
 from floodmark.wiring.resources import Resources
 
 from .difference import SOURCE, SyncedJob, SyncPlan, difference, find_differing, long_name, short_name, too_much

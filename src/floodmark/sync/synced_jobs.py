@@ -14,11 +14,11 @@ from sqlalchemy import func, insert, select
 from floodmark.model.audit import Actor
 from floodmark.model.clock import Clock
 from floodmark.model.ids import new_id
+from floodmark.repositories.audit import AuditEntry, AuditLog
+from floodmark.repositories.job_changes import write_changes
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.audit import AuditEntry, AuditLog
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, insert_into, present, present_moment
-from floodmark.store.job_changes import write_changes
 from floodmark.store.tables import facts, jobs
 
 from .difference import COLUMNS, Step, SyncedJob, is_mark

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import Select, and_, case, func, or_, select
 
+from floodmark.repositories.repository import Repository
 from floodmark.rules.backfill import Existed
 from floodmark.store.dialects import chunks, raw
-from floodmark.store.repository import Repository
 from floodmark.store.tables import item_revisions, items, outbox
 
 from .rows import last_position

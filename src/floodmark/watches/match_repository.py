@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import bindparam, insert, select, text, update
 
+from floodmark.repositories.repository import Repository
 from floodmark.rules.notification_times import reach_threshold
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import chunks, present_moment
-from floodmark.store.repository import Repository
 
 from .compiled import CompiledWatch
 from .evaluation import FoundMatch

@@ -13,9 +13,9 @@ from sqlalchemy import delete, insert, select, update
 from floodmark.model.ids import floor_id
 from floodmark.model.watches import WatchMatch, WatchMatchRow, WatchNotificationRow
 from floodmark.notifications.port import Notification
+from floodmark.repositories.repository import Repository, bound_limit
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import present_moment
-from floodmark.store.repository import Repository, bound_limit
 
 from .compiled import notification_times
 from .messages import MOST_SHOWN, build_watch_message

@@ -14,10 +14,10 @@ from msgspec import Struct
 from sqlalchemy import Select, select
 
 from floodmark.model.clock import Clock
+from floodmark.repositories.repository import Repository
 from floodmark.rules.streams import stream_name
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks
-from floodmark.store.repository import Repository
 from floodmark.store.tables import jobs, watermarks
 
 # Tags and names of jobs change rarely: a watch follows them after this time at the latest.

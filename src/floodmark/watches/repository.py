@@ -11,10 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.ids import new_id
 from floodmark.model.watches import ChannelState, WatchFields, WatchRow
+from floodmark.repositories.repository import Repository, bound_limit
 from floodmark.rules.notification_times import NotificationTimes
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.dialects import chunks, present_moment
-from floodmark.store.repository import Repository, bound_limit
 
 from .rows import columns_of, fields_of, last_position, lock_state, store_state
 from .tables import watch_channels, watch_counts, watch_matches, watch_notifications, watches

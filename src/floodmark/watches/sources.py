@@ -13,11 +13,11 @@ from sqlalchemy import and_, literal, or_, select
 from floodmark.model.clock import Clock
 from floodmark.model.durations import format_duration
 from floodmark.model.execution import State
+from floodmark.repositories.repository import Repository
+from floodmark.repositories.staleness import StaleJob, Staleness
 from floodmark.rules.streams import stream_name
 from floodmark.store.database import Database
 from floodmark.store.dialects import chunks, present_moment
-from floodmark.store.repository import Repository
-from floodmark.store.staleness import StaleJob, Staleness
 from floodmark.store.tables import job_executions, jobs
 
 from .compiled import CompiledWatch

@@ -35,13 +35,13 @@ from floodmark.process.lock_files import FileLock, runtime_folder
 from floodmark.process.process_lock import ProcessLock, key_of
 from floodmark.queue.port import Queue
 from floodmark.queue.sql import SqlQueue
+from floodmark.repositories.forcing import RequestedRuns
+from floodmark.repositories.known_jobs import KnownJobs
 from floodmark.rules.breaker import Thresholds
 from floodmark.settings import Settings
 from floodmark.sources.form import find_patience
 from floodmark.sources.validation import Validation
 from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, open_database, tighten
-from floodmark.store.forcing import RequestedRuns
-from floodmark.store.known_jobs import KnownJobs
 from floodmark.store.migrate import migrate, require_newest
 from floodmark.store.port import Firing, Keeping, Leasing, Spending, Upkeep
 from floodmark.store.sqlite.firing import SqliteFiring

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import case, or_, select, update
 
-from floodmark.store.repository import Repository
+from floodmark.repositories.repository import Repository
 
 from .tables import leases
 

@@ -28,9 +28,9 @@ from floodmark.model.tokens import is_enough
 from floodmark.operations.bulk import BulkOperations
 from floodmark.operations.bulk_drafts import Decisions, Draft
 from floodmark.operations.bulk_planning import BulkPlanner, changes_of_draft, line_of
-from floodmark.store.audit import AuditEntry
+from floodmark.repositories.audit import AuditEntry
+from floodmark.repositories.many_jobs import ManyJobs, OutdatedError
 from floodmark.store.dialects import chunks
-from floodmark.store.many_jobs import ManyJobs, OutdatedError
 
 from .base import Handlers
 

@@ -6,7 +6,7 @@ from floodmark.errors import Conflict, InvalidInput, NotFound
 from floodmark.model.consumers import ConsumerRow, ConsumerState
 from floodmark.model.exports import LogBounds
 from floodmark.operations.consumers import ConsumerOperations
-from floodmark.store.job_checks import check_json
+from floodmark.repositories.job_checks import check_json
 
 from .base import Handlers
 

@@ -8,10 +8,10 @@ from floodmark.model.exports import ChangedKey, ChangePage, ExportRow, ExportStr
 from floodmark.model.page import Page, cursor_of, key_of, last_key
 from floodmark.operations.exports import ExportOperations
 from floodmark.operations.streams import FARTHEST
+from floodmark.repositories.item_pages import KeyPlace, PagePlace
 from floodmark.rules.stream_patterns import StreamPatterns, is_pattern
 from floodmark.rules.streams import split_stream
 from floodmark.sources.telegram.post_details import PostDetails
-from floodmark.store.item_pages import KeyPlace, PagePlace
 
 from .base import Handlers
 

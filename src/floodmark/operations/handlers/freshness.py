@@ -5,7 +5,7 @@ from floodmark.model.freshness_map import FreshnessMap
 from floodmark.model.page import key_of, page_of
 from floodmark.operations.freshness import FreshnessOperations
 from floodmark.operations.overview import OverviewReader
-from floodmark.store.freshness import FreshnessReader, key_of_source
+from floodmark.repositories.freshness import FreshnessReader, key_of_source
 
 from .base import Handlers
 

@@ -10,8 +10,8 @@ from floodmark.model.spec import JobSpec
 from floodmark.rules.streams import stream_name
 
 if TYPE_CHECKING:
+    from floodmark.repositories.jobs import Jobs
     from floodmark.settings import Settings
-    from floodmark.store.jobs import Jobs
 
 # The schedule type that follows from a column.
 _TYPES = {

@@ -8,7 +8,7 @@ from floodmark.model.job import Job
 from floodmark.model.problems import problem_of
 from floodmark.observability.tracing import trace_trigger
 from floodmark.operations.runs import Asked, RunLine, RunOperations, RunReport
-from floodmark.store.forcing import Forced, JobChanged
+from floodmark.repositories.forcing import Forced, JobChanged
 from floodmark.store.port import RunRequest
 
 from .base import Handlers

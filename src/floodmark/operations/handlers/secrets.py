@@ -5,8 +5,8 @@ from functools import cached_property
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.model.secrets import SecretRow
 from floodmark.operations.secrets import SecretOperations, SecretSet
+from floodmark.repositories.secrets import StoredSecrets
 from floodmark.security.vault import Vault
-from floodmark.store.secrets import StoredSecrets
 
 from .base import Handlers
 

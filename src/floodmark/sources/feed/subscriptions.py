@@ -20,8 +20,8 @@ from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, update
 
 from floodmark.model.external_triggers import HubSubscription
 from floodmark.model.job import ScheduleType
-from floodmark.store.hints import hint_jobs
-from floodmark.store.repository import Repository, bound_limit
+from floodmark.repositories.hints import hint_jobs
+from floodmark.repositories.repository import Repository, bound_limit
 from floodmark.store.tables import jobs
 
 from .hubs import FeedHub

@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, u
 from floodmark.errors import NotFound
 from floodmark.model.clean_text import clean
 from floodmark.model.media import MediaRow, MediaState
+from floodmark.repositories.repository import Repository, bound_limit
 from floodmark.rules.backoff import backoff_bound
 from floodmark.store.dialects import chunks
-from floodmark.store.repository import Repository, bound_limit
 
 from .tables import media, telegram_channels
 

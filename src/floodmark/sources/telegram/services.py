@@ -7,11 +7,11 @@ from floodmark.extensions.services import Services
 from floodmark.model.clock import Clock
 from floodmark.observability.events import Events
 from floodmark.outbound.caller import Caller
+from floodmark.repositories.hints import Hints
 from floodmark.security.vault import Vault
 from floodmark.settings import Settings
 from floodmark.sources.collected_items import CollectedItems
 from floodmark.store.database import Database
-from floodmark.store.hints import Hints
 
 from .accounts import Accounts
 from .channels import Channels

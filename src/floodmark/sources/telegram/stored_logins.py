@@ -17,9 +17,9 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 
 from floodmark.errors import Conflict, FloodmarkError, NotFound
 from floodmark.model.clock import Clock
+from floodmark.repositories.repository import Repository
 from floodmark.security.vault import Vault
 from floodmark.store.database import Database
-from floodmark.store.repository import Repository
 
 from .tables import account_logins
 

@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, and_, select
 
 from floodmark.model.posts import Chat, chat_of, message_id_of, post_key, stream_of
 from floodmark.model.streams import ChatShown, StreamShown
+from floodmark.repositories.item_pages import next_streams
 from floodmark.store.database import Database
 from floodmark.store.dialects import raw
-from floodmark.store.item_pages import next_streams
 from floodmark.store.tables import items
 
 from .tables import telegram_channels

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from floodmark.coordination.signals.port import Signals, Topic
 from floodmark.observability.events import Events, HintsGiven, StepFailed
-from floodmark.store.hints import Hints
+from floodmark.repositories.hints import Hints
 
 from .channels import Channels
 

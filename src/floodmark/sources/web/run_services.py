@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from floodmark.errors import Conflict, InvalidInput, Permanent
 from floodmark.extensions.services import Services
 from floodmark.model.proxies import ProxyAddress, parse_proxy
+from floodmark.repositories.secrets import StoredSecrets
 from floodmark.security.vault import Vault
-from floodmark.store.secrets import StoredSecrets
 
 from .request_headers import read_secret
 

@@ -18,7 +18,7 @@ from floodmark.process.failpoints import failpoint
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.item_rows import pack, pack_pages, pack_watermark
-from floodmark.store.ledgers import KnownLedgers
+from floodmark.store.known_ledgers import KnownLedgers
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish
 from floodmark.store.postgres_connection import Connection

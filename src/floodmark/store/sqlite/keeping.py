@@ -16,7 +16,7 @@ from floodmark.rules.backfill import Existed, existed_before
 from floodmark.store.budget_rows import KNOWN_SELECT, is_only_poll, lesson_of
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.item_rows import Packed, pack, pack_pages, pack_watermark
-from floodmark.store.ledgers import KnownLedgers
+from floodmark.store.known_ledgers import KnownLedgers
 from floodmark.store.outbox_rows import unsent_from_row
 from floodmark.store.port import Publish, Unsent
 from floodmark.store.rule_sql import ADAPTIVE

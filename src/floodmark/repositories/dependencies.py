@@ -6,10 +6,9 @@ from graphlib import CycleError, TopologicalSorter
 from sqlalchemy import delete, insert, select, text, tuple_
 
 from floodmark.errors import Conflict
-
-from .async_engine import AsyncConnection
-from .database import Database
-from .tables import job_dependencies, jobs
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import Database
+from floodmark.store.tables import job_dependencies, jobs
 
 # Two transactions that each add one half of a cycle would not see the other half.
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtext('floodmark.dependencies'))")

@@ -8,11 +8,11 @@ from msgspec import Struct
 from sqlalchemy import case, delete, select
 
 from floodmark.model.fleet import WorkerInfo
+from floodmark.store.dialects import present_moment, raw
+from floodmark.store.tables import facts, workers
 
-from .dialects import present_moment, raw
 from .job_checks import check_json
 from .repository import Repository
-from .tables import facts, workers
 
 # The role of a process that leases executions from the queue.
 WORKER = "worker"

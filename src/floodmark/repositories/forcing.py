@@ -21,11 +21,11 @@ from floodmark.process.failpoints import FORCE_POINT, failpoint
 from floodmark.process.grouping import GroupedCalls
 from floodmark.rules.starting import FORCED
 from floodmark.security.masking import mask_values
+from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase, encode_json
+from floodmark.store.port import AuditText, Forcing, RunAnswer, RunRequest
 
-from .database import Database, PostgresDatabase, SqliteDatabase, encode_json
 from .job_checks import check_json
 from .name_search import find_job
-from .port import AuditText, Forcing, RunAnswer, RunRequest
 
 # One statement for so many requests takes a few milliseconds, so that one in its midst does not wait for long.
 MOST_AT_ONCE = 500
@@ -120,10 +120,10 @@ class RequestedRuns:
 
 def _forcing_of(database: Database, clock: Clock) -> Forcing:
     if isinstance(database, PostgresDatabase):
-        from .postgres.forcing import PostgresForcing  # noqa: PLC0415 - SQLite needs none of it
+        from floodmark.store.postgres.forcing import PostgresForcing  # noqa: PLC0415 - SQLite needs none of it
 
         return PostgresForcing(database)
-    from .sqlite.forcing import SqliteForcing  # noqa: PLC0415 - only one of both is needed
+    from floodmark.store.sqlite.forcing import SqliteForcing  # noqa: PLC0415 - only one of both is needed
 
     assert isinstance(database, SqliteDatabase)
     return SqliteForcing(database, clock=clock)

@@ -10,9 +10,8 @@ from sqlalchemy import Column, Select, case, func, or_, select, union
 
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clean_text import clean
-
-from .async_engine import AsyncConnection
-from .tables import jobs, watermarks
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.tables import jobs, watermarks
 
 # The names before and after the typed one, among which similar ones are searched, and the most that are compared.
 _NEIGHBOURS, _COMPARED = 1000, 100

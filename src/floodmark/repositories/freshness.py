@@ -20,12 +20,12 @@ from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.freshness import decode_activity
 from floodmark.rules.freshness_report import BudgetTally, UsedRequests, begin_of_use
 from floodmark.rules.measures import Measures, decode_measures, fade_measures
+from floodmark.store.budget_rows import terms_of
+from floodmark.store.dialects import present_moment
+from floodmark.store.tables import activity, budget_hours, budgets, jobs
 
-from .budget_rows import terms_of
-from .dialects import present_moment
 from .fleet import FleetRepository
 from .repository import Repository
-from .tables import activity, budget_hours, budgets, jobs
 
 # Whether it has delays or was polled, its p95 and its name: the order of sources.
 SourceKey = tuple[int, float, str]

@@ -7,12 +7,12 @@ from sqlalchemy import select
 
 from floodmark.errors import InvalidInput
 from floodmark.model.streams import StreamState
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.tables import jobs, watermarks
 
-from .async_engine import AsyncConnection
 from .job_checks import check_json
 from .name_search import no_such_stream
 from .repository import Repository, bound_limit
-from .tables import jobs, watermarks
 
 MOST_SHOWN = 1000
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, update
 
-from .async_engine import AsyncConnection
-from .dialects import chunks
-from .tables import WHEN_COLUMNS, jobs
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.dialects import chunks
+from floodmark.store.tables import WHEN_COLUMNS, jobs
 
 
 async def write_changes(

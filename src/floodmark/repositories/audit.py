@@ -13,10 +13,10 @@ from floodmark.model.audit import Actor, AuditRow
 from floodmark.model.clean_text import clean
 from floodmark.process.failpoints import OPERATION_POINT, failpoint
 from floodmark.security.masking import mask_values
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.tables import audit
 
-from .async_engine import AsyncConnection
 from .repository import Repository, bound_limit
-from .tables import audit
 
 MOST_SHOWN = 500
 

@@ -23,20 +23,20 @@ from floodmark.model.job import Job, Priority
 from floodmark.model.job_fields import columns_of
 from floodmark.model.spec import JobSpec, declaration, slug
 from floodmark.rules.starting import FORCED, JOB_DELETED
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import Database
+from floodmark.store.dialects import fits_pattern, json_has, raw
+from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
+from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.tables import WHEN_COLUMNS, job_executions, jobs
 
-from .async_engine import AsyncConnection
 from .budgets import Budgets
-from .database import Database
 from .dependencies import dependency_names, set_all_dependencies, set_dependencies
-from .dialects import fits_pattern, json_has, raw
-from .execution_rows import SELECT_EXECUTION, execution_from_row
 from .forcing import Forced, RequestedRuns
 from .job_changes import write_changes
 from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, check_names, set_budget
 from .name_search import find_job, find_jobs
 from .repository import Repository, bound_limit
-from .rows import JOB_COLUMNS, job_from_row
-from .tables import WHEN_COLUMNS, job_executions, jobs
 
 MOST_FOUND = 500
 

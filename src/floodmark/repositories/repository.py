@@ -6,9 +6,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table
 
 from floodmark.model.clock import Clock
-
-from .database import Database
-from .dialects import insert_into, present
+from floodmark.store.database import Database
+from floodmark.store.dialects import insert_into, present
 
 
 class Repository:

@@ -17,14 +17,14 @@ from floodmark.model.clock import Clock
 from floodmark.model.proofs import ProofEntry, ProofHead, ProofLink, ProvenItem
 from floodmark.process.failpoints import failpoint
 from floodmark.rules.proofs import entry_of, make_links, pack_entries
+from floodmark.store.database import Database
+from floodmark.store.dialects import chunks
+from floodmark.store.rows import read_moment
+from floodmark.store.tables import proof_links
 
 from .consumers import Consumers
-from .database import Database
-from .dialects import chunks
 from .events import EventLog
 from .repository import Repository, bound_limit
-from .rows import read_moment
-from .tables import proof_links
 
 CONSUMER = "proofs"
 MOST_SHOWN = 1000

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, Table, and_, case, false, func, null, or_, select, text, true
 
 from floodmark.model.exports import ChangedKey, ExportRow, LogBounds
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import Database
+from floodmark.store.dialects import chunks, raw
+from floodmark.store.tables import item_revisions, items, jobs, outbox, watermarks
 
-from .async_engine import AsyncConnection
-from .database import Database
-from .dialects import chunks, raw
 from .repository import Repository, bound_limit
-from .tables import item_revisions, items, jobs, outbox, watermarks
 
 # The most rows and bytes of a page.
 MOST_ROWS, MOST_BYTES = 1000, 8 * 1024 * 1024

@@ -30,11 +30,10 @@ from floodmark.model.freshness_map import FreshnessLevel, MapCell, MapGroup
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules import staleness as rule
 from floodmark.rules.freshness import default_max_delay, rate_of
-
-from .database import Database
-from .dialects import json_entries, present, seconds_between
-from .rule_sql import JOB_STREAM
-from .tables import activity, budgets, jobs, watermarks
+from floodmark.store.database import Database
+from floodmark.store.dialects import json_entries, present, seconds_between
+from floodmark.store.rule_sql import JOB_STREAM
+from floodmark.store.tables import activity, budgets, jobs, watermarks
 
 # Kinds of sources and tags, times the levels.
 _MOST_GROUPED = 6000

@@ -8,10 +8,10 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.clock import Clock
 from floodmark.model.secrets import LONGEST_SECRET, SecretRow, secret_name
 from floodmark.security.vault import Vault
+from floodmark.store.database import Database
+from floodmark.store.tables import secrets
 
-from .database import Database
 from .repository import Repository, bound_limit
-from .tables import secrets
 
 MOST_SHOWN = 500
 _SHOWN = select(*(secrets.c[name] for name in SecretRow.__struct_fields__))

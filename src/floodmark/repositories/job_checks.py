@@ -15,10 +15,9 @@ from floodmark.model.job_fields import COLUMNS, JobField
 from floodmark.model.strict_json import TooDeep, read_json
 from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.streams import stream_name
+from floodmark.store.database import encode_json
 from floodmark.triggers import trigger_of
 from floodmark.triggers.matching import path_pattern
-
-from .database import encode_json
 
 # Half of PostgreSQL's limit for an index row: the other half is for the keys of items.
 _STREAM_BYTES = 1000

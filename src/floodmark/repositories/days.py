@@ -15,13 +15,13 @@ from floodmark.model.clock import Clock
 from floodmark.model.consumers import ConsumerRow
 from floodmark.model.minutes import StreamDay
 from floodmark.process.failpoints import COUNT_POINT, failpoint
+from floodmark.store.database import Database
+from floodmark.store.dialects import minute_of, utc_day
+from floodmark.store.tables import consumers, item_revisions, items, minutes, outbox, stream_days
 
 from .consumers import Consumers
-from .database import Database
-from .dialects import minute_of, utc_day
 from .events import EventLog
 from .repository import Repository, bound_limit
-from .tables import consumers, item_revisions, items, minutes, outbox, stream_days
 
 CONSUMER = "days"
 MOST_SHOWN = 4000

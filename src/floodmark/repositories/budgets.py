@@ -23,12 +23,12 @@ from floodmark.model.clock import Clock
 from floodmark.model.field import TEN_YEARS
 from floodmark.rules.budgets import DEFAULT_BUDGET
 from floodmark.rules.freshness import rate_of
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import Database
+from floodmark.store.dialects import chunks, present_moment
+from floodmark.store.tables import budget_grants, budget_hours, budgets, jobs
 
-from .async_engine import AsyncConnection
-from .database import Database
-from .dialects import chunks, present_moment
 from .repository import Repository, bound_limit
-from .tables import budget_grants, budget_hours, budgets, jobs
 
 MOST_SHOWN = 500
 DEFAULT_PER_MINUTE = 60.0

@@ -12,14 +12,14 @@ from sqlalchemy import Select, Table, and_, func, or_, select
 
 from floodmark.errors import NotFound
 from floodmark.model.streams import ItemHistory, StoredItem
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.outbox_rows import event_from_row, unsent_from_row
+from floodmark.store.planned import Planned, fetch_planned, plan, plan_events
+from floodmark.store.port import Event, Unsent
+from floodmark.store.rows import read_moment
+from floodmark.store.tables import item_revisions, items, outbox
 
-from .async_engine import AsyncConnection
-from .outbox_rows import event_from_row, unsent_from_row
-from .planned import Planned, fetch_planned, plan, plan_events
-from .port import Event, Unsent
 from .repository import Repository, bound_limit
-from .rows import read_moment
-from .tables import item_revisions, items, outbox
 
 MOST_SHOWN = 1000
 

@@ -10,9 +10,9 @@ from sqlalchemy import delete, select, update
 
 from floodmark.errors import NotFound
 from floodmark.model.consumers import ConsumerRow
+from floodmark.store.tables import consumers
 
 from .repository import Repository
-from .tables import consumers
 
 
 class Consumers(Repository):

@@ -33,12 +33,12 @@ from floodmark.rules.minutes import (
     sum_ends,
     sum_minutes,
 )
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import Database
+from floodmark.store.dialects import minute_of, present_moment, raw, seconds_between
+from floodmark.store.tables import job_executions, minutes
 
-from .async_engine import AsyncConnection
-from .database import Database
-from .dialects import minute_of, present_moment, raw, seconds_between
 from .repository import Repository
-from .tables import job_executions, minutes
 
 KEPT = timedelta(days=28)
 # Charts show hours at once after an upgrade.

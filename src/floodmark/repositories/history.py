@@ -29,12 +29,12 @@ from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.execution import ACTIVE, ENDED, Execution, ExecutionMark, State
 from floodmark.model.ids import floor_id
 from floodmark.rules.minutes import begin_of_minute
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
+from floodmark.store.tables import audit, job_executions, minutes
 
-from .async_engine import AsyncConnection
-from .execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
 from .name_search import try_job
 from .repository import Repository, bound_limit
-from .tables import audit, job_executions, minutes
 
 MOST_SHOWN = 1000
 # Rows deleted in one transaction: enough to be fast, few enough not to block others.

@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Update, select, update
 
 from floodmark.model.job import ScheduleType
+from floodmark.store.dialects import chunks
+from floodmark.store.rule_sql import JOB_STREAM
+from floodmark.store.tables import jobs
 
-from .dialects import chunks
 from .repository import Repository
-from .rule_sql import JOB_STREAM
-from .tables import jobs
 
 _IS_ADAPTIVE = jobs.c.schedule_type == ScheduleType.ADAPTIVE
 

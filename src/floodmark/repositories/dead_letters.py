@@ -11,13 +11,13 @@ from floodmark.model.dead_letters import DeadLetterGroup, fingerprint
 from floodmark.model.execution import Execution, Queued, State
 from floodmark.model.job import Priority
 from floodmark.rules.rank import rank_delay
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.dialects import chunks
+from floodmark.store.execution_rows import SELECT_EXECUTION, read_executions
+from floodmark.store.tables import job_executions, jobs
+from floodmark.store.types import UtcTime
 
-from .async_engine import AsyncConnection
-from .dialects import chunks
-from .execution_rows import SELECT_EXECUTION, read_executions
 from .repository import Repository, bound_limit
-from .tables import job_executions, jobs
-from .types import UtcTime
 
 # The newest letters are retried or dropped; the next call continues with the others.
 MOST_AT_ONCE = 10_000

@@ -15,16 +15,16 @@ from floodmark.model.spec import JobSpec
 from floodmark.model.strict_json import read_stored_json
 from floodmark.rules.starting import JOB_DELETED
 from floodmark.rules.streams import stream_name
+from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.dialects import chunks
+from floodmark.store.rows import JOB_COLUMNS, job_from_row
+from floodmark.store.tables import job_executions, jobs
+from floodmark.store.types import Json
 
-from .async_engine import AsyncConnection
 from .dependencies import dependency_names, reachable_edges, set_all_dependencies
-from .dialects import chunks
 from .job_changes import write_changes
 from .job_checks import SETTABLE_COLUMNS, check_columns, check_job, set_budget
 from .jobs import JOB_ROWS, Jobs, lock_jobs
-from .rows import JOB_COLUMNS, job_from_row
-from .tables import job_executions, jobs
-from .types import Json
 
 # The columns that a bulk request may change.
 _COLUMNS = (*SETTABLE_COLUMNS, "paused", "pause_reason")
