@@ -43,7 +43,7 @@ class FeedSource(UrlSource):
     """Collects the entries of feeds."""
 
     kind = "feed"
-    fills: frozenset[GapKind] = frozenset({"cut"})
+    fills: frozenset[GapKind] = frozenset({"cut", "refused"})
 
     def check(self, target: str, params: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless `target` is a URL and `params` are valid."""
