@@ -136,6 +136,14 @@ def test_what_belongs_to_an_entry_is_kept_and_other_vocabularies_do_not_replace_
 
 
 @pytest.mark.spec("V12")
+def test_entries_that_have_only_markup_are_entries() -> None:
+    """A picture without a word, a guid or a link: as many entries as feedparser reads."""
+    pictures = "".join(f"<item><description>&lt;img src='/{n}.jpg'/&gt;</description></item>" for n in range(3))
+    feed = parse_feed(rss(pictures + "<item><title><![CDATA[<img/>]]></title></item><item> </item>").encode())
+    assert (len({entry.id for entry in feed.entries}), feed.empty) == (4, 1)
+
+
+@pytest.mark.spec("V12")
 def test_links_are_relative_to_the_base_of_their_element() -> None:
     atom = """<feed xmlns="http://www.w3.org/2005/Atom" xml:base="https://other.example/blog/">
       <entry xml:base="2026/"><id>1</id><link href="one.html"/><link rel="enclosure" href="one.mp3"/></entry></feed>"""

@@ -105,11 +105,14 @@ def parse_feed(content: bytes, charset: str | None = None, url: str | None = Non
     )
 
 
-def entry_id(known: str | None, title: str, summary: str, content: str) -> str | None:
-    """Return the id of an entry: `known`, or a hash of its text; None if it has no content."""
+def entry_id(known: str | None, title: str, summary: str, content: str, markup: str = "") -> str | None:
+    """Return the id of an entry: `known`, or a hash of its text; None if it has no content.
+
+    `markup` is hashed if there is no text, for example the tag of a picture.
+    """
     if known:
         return known[:1000]
-    text = f"{title}\n{summary}" if title or summary else content
+    text = f"{title}\n{summary}" if title or summary else content or markup.strip()
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest() if text else None
 
 
@@ -129,12 +132,12 @@ def _read_entry(element: Element, base: str | None) -> FeedEntry | None:
     written = _find_link(element, None)
     link = written if base is None else _find_link(element, base)
     title = _line(_first(parts, "title", "dc:title"))
-    (summary, is_cut), (content, is_content_cut) = (
-        bounded_text(_first_text(parts, *names) or "") for names in (_SUMMARY, _CONTENT)
-    )
+    raw = [_first_text(parts, *names) or "" for names in (_SUMMARY, _CONTENT)]
+    (summary, is_cut), (content, is_content_cut) = map(bounded_text, raw)
     enclosures = _read_enclosures(element, base)
     known = _first_text(parts, "guid", "id") or element.get("rdf:about") or element.get("about") or written
-    name = entry_id(known or (enclosures[0].url if enclosures else None), title, summary, content)
+    markup = "".join([_first_text(parts, "title", "media:title") or "", *raw])
+    name = entry_id(known or (enclosures[0].url if enclosures else None), title, summary, content, markup)
     if name is None:
         return None
     return FeedEntry(
