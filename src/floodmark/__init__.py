@@ -20,7 +20,8 @@ Values and decisions:
 Ports and adapters:
 
     observability/  events, logs, metrics, traces
-    store/          the database: tables of the core, migrations, one repository per table, PostgreSQL and SQLite
+    store/          the database: tables of the core, migrations, the steps of the protocol on PostgreSQL and SQLite
+    repositories/   one repository per table of the core: what people and programs read and change
     search/         full-text search: tokens, the query language, an index on SQLite and on PostgreSQL
     coordination/   leases, signals, leadership, services and their runner, connections to Redis
     outbound/       every call that leaves the process: guarded HTTP, rate limits, circuit breakers, retries

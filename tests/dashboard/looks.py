@@ -42,7 +42,7 @@ async def look_at(page: Page, *, is_brief: bool = False) -> None:
 async def findings(page: Page, *, is_whole: bool = True) -> list[str]:
     """The serious findings of axe, one line each; of its colours, or of everything."""
     # A region that is being loaded is pale on purpose.
-    await page.wait_for_function("!document.querySelector('[aria-busy=true]')")
+    await page.wait_for_selector("[aria-busy=true]", state="detached")
     if await page.evaluate("typeof axe === 'undefined'"):
         await page.evaluate(AXE_SCRIPT)
     options: dict[str, Any] = {"resultTypes": ["violations"]}

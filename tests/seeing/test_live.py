@@ -245,7 +245,10 @@ async def unfinished(desk: Desk, living: LiveChannels, telegram: LoopbackTelegra
 
 async def crawl(desk: Desk, site: Site) -> None:
     """Crawl a site that is in trouble for a while, so that its breaker opens."""
-    site.page("/", "Welcome", links=[f"/{n}" for n in range(6)])
+    site.page("/", "Welcome", links=[*(f"/{n}" for n in range(6)), "/private"])
+    # A gap that stays.
+    site.page("/private", "Private")
+    site.always("/private", status(403))
     for n in range(6):
         site.page(f"/{n}", f"Page {n}")
         site.trouble(f"/{n}", status(503))

@@ -87,7 +87,8 @@ class House:
         return await self.intake.take(arrival, await self.intake.matching(arrival))
 
     async def executions(self, **where: Any) -> list[Any]:
-        query = select(job_executions).order_by(job_executions.c.execution_id)
+        # Ids of one millisecond are in no order.
+        query = select(job_executions).order_by(job_executions.c.scheduled_for, job_executions.c.execution_id)
         for name, value in where.items():
             query = query.where(job_executions.c[name] == value)
         async with self.resources.database.reading() as connection:

@@ -16,7 +16,6 @@ from floodmark.sources.cookies.assessment import format_lifetime
 from floodmark.sources.cookies.difference import ScanDifference
 
 from .output import counted, facts, plain, print_json, safe, short, table
-from .portfolio import PortfolioOptions, write_report
 from .root import AsJson, CliContext, command_group
 
 _WORDS = {"before": "before consent", "accept": "after accepting", "reject": "after rejecting"}
@@ -80,6 +79,8 @@ def cookies(
         _refuse_one_domain(domain, scan, is_diff=diff, is_opened=open_page)
         # It records the report.
         cli.command += " --all"
+        from .portfolio import PortfolioOptions, write_report  # noqa: PLC0415 - slow to import
+
         options = PortfolioOptions(
             out=out, format=file_format, since=since, evidence=evidence, records=record, as_json=as_json
         )

@@ -178,7 +178,7 @@ async def test_search_details_files_and_takeout(channel: Channel, connect: Conne
     found = await client.get_messages("harbour", filter=types.InputMessagesFilterPhotos, limit=1)
     assert [m.id for m in found] == [photo]
     assert len(await client.download_media(found[0], bytes)) > 1_000
-    async with client.takeout() as takeout:
+    async with client.takeout(channels=True) as takeout:
         assert len(await takeout.get_messages("harbour", limit=5)) == 5
 
 

@@ -81,6 +81,9 @@ class PortfolioPage:
         self._write("<h2>Domains, cookies and what set them</h2>")
         self._copy("cookies")
         self._write(_ABOUT, "</main></body></html>\n")
+
+    def release(self) -> None:
+        """Close the temporary files."""
         for part in self._parts.values():
             part.close()
 

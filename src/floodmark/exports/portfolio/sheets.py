@@ -69,6 +69,9 @@ class PortfolioCsv:
     def close(self, totals: PortfolioTotals) -> None:
         """Do nothing: every line is complete."""
 
+    def release(self) -> None:
+        """Do nothing: there are no temporary files."""
+
     def _write(self, rows: Any) -> None:
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([guard_formula(cell) for cell in row] for row in rows)
@@ -159,7 +162,7 @@ class PortfolioBook:
             self._put("Cookies", known)
 
     def close(self, totals: PortfolioTotals) -> None:
-        """Write the sheet about the report, and put the sheets together."""
+        """Write the sheet about the report, and the filters."""
         self._about.set_column(0, 0, 34)
         self._about.set_column(1, 1, 110)
         rows: list[tuple[str, str]] = [
@@ -182,6 +185,9 @@ class PortfolioBook:
             self._about.write_string(place, 1, text, self._plain)
         for sheet in self._rows.values():
             sheet.finish()
+
+    def release(self) -> None:
+        """Put the sheets together, which also closes their temporary files."""
         self._book.close()
 
     def _put(self, name: str, values: Sequence[Any]) -> None:

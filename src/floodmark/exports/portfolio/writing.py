@@ -34,6 +34,10 @@ class PortfolioFile(Protocol):
         """Write the rest. The stream stays open."""
         ...
 
+    def release(self) -> None:
+        """Close temporary files, once: after `close`, or after an error."""
+        ...
+
 
 class Printer(Protocol):
     """Makes a PDF of a page."""
@@ -65,14 +69,17 @@ async def write_portfolio(
         draft = folder / "draft"
         with draft.open("wb") as stream:
             file = open_file(request, stream, folder)
-            async for row in operations.each_cookie_portfolio(since=request.since, limit=_DOMAINS_AT_ONCE):
-                totals.add(row)
-                scans[row.stream] = row.scan
-                await asyncio.to_thread(file.add, row)
-                progress(row)
-            if not scans:
-                raise NotFound("no domain was scanned yet", hint="add a scan: floodmark add cookies DOMAIN")
-            await asyncio.to_thread(file.close, totals)
+            try:
+                async for row in operations.each_cookie_portfolio(since=request.since, limit=_DOMAINS_AT_ONCE):
+                    totals.add(row)
+                    scans[row.stream] = row.scan
+                    await asyncio.to_thread(file.add, row)
+                    progress(row)
+                if not scans:
+                    raise NotFound("no domain was scanned yet", hint="add a scan: floodmark add cookies DOMAIN")
+                await asyncio.to_thread(file.close, totals)
+            finally:
+                await asyncio.to_thread(file.release)
         if request.format == "pdf":
             page, draft = draft.rename(folder / "page.html"), folder / "page.pdf"
             await printer.print(page, draft)
