@@ -23,7 +23,7 @@ class ForkedCommand:
 
     def __init__(self, command: Sequence[str], folder: Path, environ: Mapping[str, str], log: Path) -> None:
         self._command = ("floodmark", *command)
-        self._process: ForkServerProcess = _context().Process(
+        self._process: ForkServerProcess = fork_context().Process(
             target=_become, args=(self._command, folder, dict(environ), log)
         )
         self._process.start()
@@ -60,7 +60,8 @@ class ForkedCommand:
 
 
 @cache
-def _context() -> ForkServerContext:
+def fork_context() -> ForkServerContext:
+    """Return how to make processes from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["floodmark.cli", "floodmark.demo.demo", *IMPORTED_LATER])
     return context

@@ -389,8 +389,8 @@ async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn:
         await _insert(resources, budgets, [{"name": name, "interval_seconds": 1.0, **row}])
     rows = [_timed_job(one, now) for one in drawn]
     await _insert(resources, jobs, rows)
-    # Half an hour more, so that no age is just as long as it may be.
-    ages = [(one["created_hours"] if one["checked_hours"] is None else one["checked_hours"]) + 0.5 for one in drawn]
+    # A quarter of an hour more, so that no age is just as long as it may be: one and a half times an interval, for one.
+    ages = [(one["created_hours"] if one["checked_hours"] is None else one["checked_hours"]) + 0.25 for one in drawn]
     checked = [(row, age) for row, age, one in zip(rows, ages, drawn, strict=True) if one["checked_hours"] is not None]
     await _insert(
         resources, watermarks, [{"stream": _stream(row), "last_checked_at": now - age * HOUR} for row, age in checked]
