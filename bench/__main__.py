@@ -2,8 +2,7 @@
 
 python run.py bench [--only NAME,NAME] [--save]
 
-It takes about an hour on two cores that have nothing else to do. `--save` stores the lines in `bench/results.json`;
-`python run.py docs` makes the table in docs/explanation/performance.md from them.
+It takes about an hour on two cores that have nothing else to do. `--save` stores the lines in `bench/results.json`.
 """
 
 import argparse
