@@ -28,6 +28,7 @@ from .outbound.push import is_pushed, is_scraped, push_metrics, require_gateway
 from .process import eventloop
 from .process.forced_exit import Watchdog
 from .process.lazy import LazyModule
+from .process.tasks import end_tasks
 from .process.threads import DaemonThreads
 from .runtime.installation import Installation
 from .runtime.mounting import MountableApp
@@ -343,7 +344,12 @@ class Floodmark:
                         await role.announce()
                     if ready is not None:
                         ready(resources, server)
-                    await asyncio.gather(*(role.run(stop) for role in roles))
+                    tasks = [asyncio.create_task(role.run(stop)) for role in roles]
+                    try:
+                        await asyncio.gather(*tasks)
+                    finally:
+                        # If one has failed, the others end before the database is closed that they use.
+                        await end_tasks(*tasks)
         finally:
             watchdog.disarm()
 
