@@ -33,7 +33,7 @@ from floodmark.api.server import HttpServer
 from floodmark.client import Client, Denied
 from floodmark.errors import InvalidInput, NotFound
 from floodmark.model.tokens import ROLES, Role
-from floodmark.operations.stored_sessions import Sessions
+from floodmark.operations.stored_sessions import DashboardSessions
 from floodmark.operations.stored_tokens import StoredToken, Tokens, digest_of
 from floodmark.operations.tables import tokens
 from floodmark.repositories.audit import AuditLog
@@ -63,8 +63,8 @@ def tokens_of(api: Api) -> Tokens:
     return Tokens(api.resources.database, api.resources.clock)
 
 
-def sessions_of(api: Api) -> Sessions:
-    return Sessions(api.resources.database, api.resources.clock)
+def sessions_of(api: Api) -> DashboardSessions:
+    return DashboardSessions(api.resources.database, api.resources.clock)
 
 
 class Seconds:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from floodmark.model.batch import Batch, Item
 from floodmark.sinks.sql import SqlSink
-from floodmark.sources.cookies.findings import Banner, Cookie, Found, PhaseFound, Visit
+from floodmark.sources.cookies.findings import Banner, Cookie, PhaseFound, ScanRecord, Visit
 from floodmark.sources.cookies.report import make_report
 from floodmark.testing.factories import given_lease
 from floodmark.wiring.resources import Resources
@@ -34,7 +34,7 @@ def a_cookie(name: str = "session", **fields: Any) -> Cookie:
     return Cookie(**{**usual, **fields})
 
 
-def a_scan(*cookies: Cookie, **fields: Any) -> Found:
+def a_scan(*cookies: Cookie, **fields: Any) -> ScanRecord:
     before = PhaseFound(
         phase="before",
         result="complete",
@@ -43,7 +43,7 @@ def a_scan(*cookies: Cookie, **fields: Any) -> Found:
         **fields,
     )
     accept = replace(before, phase="accept", banner=Banner(name="OneTrust", button="Fine", steps=("Fine",), layer=1))
-    return Found(
+    return ScanRecord(
         domain="example.com",
         start="https://example.com/",
         final="https://example.com/",
@@ -52,7 +52,9 @@ def a_scan(*cookies: Cookie, **fields: Any) -> Found:
     )
 
 
-async def keep_scans(resources: Resources, *scans: Found, stream: str = "cookies:example.com", **columns: Any) -> None:
+async def keep_scans(
+    resources: Resources, *scans: ScanRecord, stream: str = "cookies:example.com", **columns: Any
+) -> None:
     """Keep them as a worker does, one an hour. Their keys are scan-1, scan-2, ..."""
     usual = {"source": "cookies", "target": "example.com", "stream": stream, "name": "cookies-example-com"}
     lease = await given_lease(resources, **{**usual, **columns})

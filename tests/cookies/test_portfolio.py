@@ -25,7 +25,7 @@ from floodmark.exports.portfolio.request import PortfolioRequest
 from floodmark.exports.portfolio.writing import write_portfolio
 from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOperations
-from floodmark.sources.cookies.findings import Alias, Found
+from floodmark.sources.cookies.findings import Alias, ScanRecord
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources
 
@@ -42,14 +42,14 @@ TRACKING: dict[str, Any] = {
 }
 
 
-def a_site(domain: str, *names: str, **fields: Any) -> Found:
+def a_site(domain: str, *names: str, **fields: Any) -> ScanRecord:
     cookies = [a_cookie("session", purpose="necessary", domain=domain)]
     return replace(
         a_scan(*cookies, *(a_cookie(name, domain=domain, **TRACKING) for name in names)), domain=domain, **fields
     )
 
 
-async def keep_site(resources: Resources, domain: str, *scans: Found) -> None:
+async def keep_site(resources: Resources, domain: str, *scans: ScanRecord) -> None:
     """Keep scans of a domain."""
     job = f"cookies-{domain.replace('.', '-')}"
     await keep_scans(resources, *scans, stream=f"cookies:{domain}", target=domain, name=job)

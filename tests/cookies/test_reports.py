@@ -16,7 +16,7 @@ from floodmark.client import Client
 from floodmark.errors import Conflict, NotFound
 from floodmark.model.audit import Actor
 from floodmark.operations.local import LocalOperations
-from floodmark.sources.cookies.findings import Found
+from floodmark.sources.cookies.findings import ScanRecord
 from floodmark.testing.factories import Opened
 from floodmark.wiring.resources import Resources
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.spec("E8")
 PICTURE = b"\x89PNG\r\n\x1a\n and so on"
 
 
-def older() -> Found:
+def older() -> ScanRecord:
     return a_scan(a_cookie("session", purpose="necessary"))
 
 
-def newer() -> Found:
+def newer() -> ScanRecord:
     third = {"domain": ".tracker.test", "party": "third", "purpose": "marketing", "vendor": "Trackers"}
     found = a_scan(
         a_cookie("session", purpose="necessary"),

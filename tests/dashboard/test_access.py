@@ -19,7 +19,7 @@ from floodmark.model.audit import Actor
 from floodmark.model.tokens import ROLES
 from floodmark.operations.declaration import operations_of
 from floodmark.operations.declared import Operations
-from floodmark.operations.stored_sessions import KEPT, KEPT_UNUSED, MOST_OF_A_TOKEN, Sessions
+from floodmark.operations.stored_sessions import KEPT, KEPT_UNUSED, MOST_OF_A_TOKEN, DashboardSessions
 from floodmark.operations.stored_tokens import id_in
 from floodmark.operations.tables import sessions
 from floodmark.store.schema import load_metadata
@@ -140,7 +140,7 @@ async def test_an_admin_ends_all_sessions(any_site: Site) -> None:
 
 async def test_a_session_ends_after_a_week_without_use_and_after_a_month_at_the_latest(any_site: Site) -> None:
     token, resources = await any_site.token("read"), any_site.resources
-    stored = Sessions(resources.database, resources.clock)
+    stored = DashboardSessions(resources.database, resources.clock)
     cookie = await stored.add(id_in(token) or "", browser="", address="")
     [row] = await stored.page()
     assert abs(row.expires_at - row.created_at - KEPT) < timedelta(seconds=1)
@@ -158,7 +158,7 @@ async def test_a_session_ends_after_a_week_without_use_and_after_a_month_at_the_
 
 async def test_a_token_has_a_bounded_number_of_sessions(any_site: Site) -> None:
     token = await any_site.token("read")
-    stored = Sessions(any_site.resources.database, any_site.resources.clock)
+    stored = DashboardSessions(any_site.resources.database, any_site.resources.clock)
     for _ in range(MOST_OF_A_TOKEN + 3):
         last = await stored.add(id_in(token) or "", browser="", address="")
     rows = await stored.page(limit=500)

@@ -18,7 +18,7 @@ from dashboard.looks import look_at
 from dashboard.site import Site, serving_site
 from floodmark.model.batch import Batch, Item
 from floodmark.model.outcome import Done
-from floodmark.sources.cookies.findings import Contact, Cookie, Found, PhaseFound
+from floodmark.sources.cookies.findings import Contact, Cookie, PhaseFound, ScanRecord
 from floodmark.sources.cookies.report import make_report
 from floodmark.testing.factories import Opened, given_lease, settle
 
@@ -222,7 +222,9 @@ async def given_report(site: Site) -> None:
     )  # fmt: skip
     contact = Contact(host="cdn.example", site="example", requests=2, types={"script": 2})
     phase = PhaseFound(phase="before", result="complete", cookies=(cookie,), contacts=(contact,), picture=PICTURE)
-    found = Found(domain="shop.example", start="https://shop.example/", final="x", browser="Chromium", phases=(phase,))
+    found = ScanRecord(
+        domain="shop.example", start="https://shop.example/", final="x", browser="Chromium", phases=(phase,)
+    )
     report, blobs = make_report(found, began=NOW, seconds=3)
     lease = await given_lease(site.resources, source="cookies", target="shop.example", name="scan")
     batch = Batch([Item("scan-1", report, NOW)], {"n": 1}, stream="cookies:shop.example", blobs=tuple(blobs))

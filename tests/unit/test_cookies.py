@@ -15,7 +15,7 @@ from floodmark.model.spec import JobSpec
 from floodmark.sources.cookies.blocked import why_blocked
 from floodmark.sources.cookies.browser import BrowserMissing, find_chromium
 from floodmark.sources.cookies.difference import difference
-from floodmark.sources.cookies.findings import Banner, Contact, Found, PhaseFound, Stored, Visit
+from floodmark.sources.cookies.findings import Banner, Contact, PhaseFound, ScanRecord, Stored, Visit
 from floodmark.sources.cookies.params import complete_spec, custom_urls, normalize_domain, parse_params
 from floodmark.sources.cookies.parties import party_of, registrable_domain
 from floodmark.sources.cookies.purposes import PURPOSES, find_purpose, known_cookies
@@ -24,7 +24,7 @@ from floodmark.sources.cookies.report import make_report, scan_result, upgrade_r
 pytestmark = pytest.mark.spec("E8")
 
 
-def report_of(found: Found) -> dict[str, Any]:
+def report_of(found: ScanRecord) -> dict[str, Any]:
     return make_report(found, began=NOON, seconds=1)[0]
 
 

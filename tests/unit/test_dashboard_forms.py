@@ -10,7 +10,7 @@ from floodmark.dashboard.field_texts import duration_text, object_of, text_of, v
 from floodmark.dashboard.job_draft import JobDraft
 from floodmark.dashboard.job_form import groups_of, read_changes, texts_of_job
 from floodmark.dashboard.param_form import option_fields, read_params, texts_of_params
-from floodmark.dashboard.refusals import Refusals
+from floodmark.dashboard.refusals import PageRefusals
 from floodmark.dashboard.when_form import KEPT, WAYS, WhenForm, plan_runs
 from floodmark.errors import InvalidInput
 from floodmark.model.job import CatchUp, Frequency, Overlap, Policy, Priority, ScheduleType, When
@@ -50,7 +50,7 @@ def test_every_field_that_can_be_set_is_in_the_form_and_survives_it(job: Any) ->
 
 
 def test_a_form_that_was_not_touched_changes_nothing() -> None:
-    texts, refusals = texts_of_job(FULL), Refusals()
+    texts, refusals = texts_of_job(FULL), PageRefusals()
     fields = {name: [text] for name, text in texts.items()}
     assert read_changes(fields, texts, refusals) == {}
     changed = read_changes({**fields, "priority": ["1"], "tags": ["x, y"], "account": [""]}, texts, refusals)
@@ -123,7 +123,7 @@ def test_a_schedule_of_a_package_stays_as_it_is() -> None:
 
 
 def test_the_next_runs_are_those_of_the_chosen_way_in_its_zone() -> None:
-    refusals = Refusals()
+    refusals = PageRefusals()
     planned = plan_runs(WhenForm(way="daily", daily="02:00", timezone="Europe/Berlin"), NOW, refusals)
     assert planned is not None
     assert [run["local"] for run in planned.runs[:2]] == ["2026-06-02T02:00:00+02:00", "2026-06-03T02:00:00+02:00"]
@@ -149,7 +149,7 @@ def test_the_next_runs_are_those_of_the_chosen_way_in_its_zone() -> None:
     ],
 )
 def test_a_wrong_schedule_is_refused_at_its_field(form: WhenForm, field: str) -> None:
-    refusals = Refusals()
+    refusals = PageRefusals()
     assert plan_runs(form, NOW, refusals) is None
     assert list(refusals) == [field]
     assert refusals[field].message
@@ -157,12 +157,12 @@ def test_a_wrong_schedule_is_refused_at_its_field(form: WhenForm, field: str) ->
 
 def test_every_way_has_a_form() -> None:
     for way, _ in WAYS:
-        refusals = Refusals()
+        refusals = PageRefusals()
         assert plan_runs(WhenForm(way=way), NOW, refusals) is not None, refusals
 
 
 def test_options_of_a_source_become_params_and_back() -> None:
-    form, refusals = find_form("web"), Refusals()
+    form, refusals = find_form("web"), PageRefusals()
     params = {"include": ["/news/**", "/a"], "max_pages": 50, "delay": "2s", "feeds": False, "extra": {"deep": 1}}
     texts, others = texts_of_params("web", form, params)
     assert others == {"extra": {"deep": 1}}
@@ -184,14 +184,14 @@ def test_values_that_an_option_cannot_have_stay_json() -> None:
 
 
 def test_a_wrong_option_is_refused_at_its_field() -> None:
-    refusals = Refusals()
+    refusals = PageRefusals()
     fields = {"option.cookies.maxPages": ["0"], "option.cookies.scanDepth": ["deep"], "params": ["[]"]}
     read_params("cookies", find_form("cookies"), fields, {}, refusals)
     assert sorted(refusals) == ["option.cookies.maxPages", "option.cookies.scanDepth", "params"]
 
 
 def test_a_message_of_the_server_is_placed_at_the_field_that_it_begins_with() -> None:
-    refusals = Refusals()
+    refusals = PageRefusals()
     places = {"history": "option.telegram.history", "name": "name"}
     refusals.place(InvalidInput("history 'x' is not a number of posts", hint="use 500"), places)
     refusals.place(InvalidInput("name: taken"), places)

@@ -34,7 +34,7 @@ from floodmark.rules.freshness import (
     shape_of_week,
     week_of,
 )
-from floodmark.rules.replay import AdaptivePolling, Poll, Trace, measure_delays, poll_regularly
+from floodmark.rules.replay import AdaptivePolling, ReplayedPoll, Trace, measure_delays, poll_regularly
 
 pytestmark = pytest.mark.spec("T14", "B1")
 
@@ -55,7 +55,7 @@ def draw_trace(rates: list[float], days: int, *, seed: int = 1) -> Trace:
     return Trace(posts, days * DAY / 3, days * DAY)
 
 
-def polls_of(trace: Trace, rate: float, count: int, *, max_delay: float | None = None) -> list[Poll]:
+def polls_of(trace: Trace, rate: float, count: int, *, max_delay: float | None = None) -> list[ReplayedPoll]:
     polls = AdaptivePolling(trace, rate, max_delay=max_delay).polls()
     return [next(polls) for _ in range(count)]
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from floodmark.dashboard.charts import Bar, Span, spans, spark, strip
+from floodmark.dashboard.charts import Bar, ChartSpan, spans, spark, strip
 
 pytestmark = pytest.mark.spec("B10")
 
@@ -28,6 +28,6 @@ def test_a_spark_has_one_rectangle_for_each_run() -> None:
 
 
 def test_spans_stay_inside_and_short_ones_can_be_seen() -> None:
-    values = [Span("queued", 0.0, 0.5, "a"), Span("failed", 1.0, 1.0, HOSTILE)]
+    values = [ChartSpan("queued", 0.0, 0.5, "a"), ChartSpan("failed", 1.0, 1.0, HOSTILE)]
     rects = ElementTree.fromstring(spans(values, label="phases")).findall("rect")
     assert [(rect.get("x"), rect.get("width")) for rect in rects] == [("0.0", "300.0"), ("597.0", "3.0")]

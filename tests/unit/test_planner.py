@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.model.job import NEVER, CatchUp, Frequency, Overlap, Policy
-from floodmark.rules.planner import MOST_COUNTED, Action, Fire, Plan, plan
+from floodmark.rules.planner import MOST_COUNTED, Fire, FireAction, Plan, plan
 from floodmark.triggers import Trigger, between
 from floodmark.triggers.calendar import calendar
 from floodmark.triggers.cron import cron
@@ -33,7 +33,7 @@ def planned(policy: Policy, *, minutes: float, active: int = 0, limit: int = 100
     return plan(EVERY_MINUTE, policy, planned_until=NOON, now=after(minutes), active=active, limit=limit)
 
 
-def actions(fires: tuple[Fire, ...]) -> list[tuple[float, Action]]:
+def actions(fires: tuple[Fire, ...]) -> list[tuple[float, FireAction]]:
     return [((fire.instant - NOON) / MINUTE, fire.action) for fire in fires]
 
 
@@ -59,7 +59,11 @@ def test_the_newest_stands_for_those_that_came_due_with_it() -> None:
 
 def test_without_coalescing_each_fires() -> None:
     policy = Policy(coalesce=False, max_instances=9)
-    assert actions(planned(policy, minutes=3.5).fires) == [(1, Action.RUN), (2, Action.RUN), (3, Action.RUN)]
+    assert actions(planned(policy, minutes=3.5).fires) == [
+        (1, FireAction.RUN),
+        (2, FireAction.RUN),
+        (3, FireAction.RUN),
+    ]
 
 
 def test_an_instant_is_in_time_to_the_end_of_its_grace() -> None:
@@ -67,8 +71,8 @@ def test_an_instant_is_in_time_to_the_end_of_its_grace() -> None:
     once = Once(NOON)
     in_time = plan(once, policy, planned_until=after(-1), now=after(5))
     late = plan(once, policy, planned_until=after(-1), now=after(5) + TICK)
-    assert actions(in_time.fires) == [(0, Action.RUN)]
-    assert actions(late.fires) == [(0, Action.SKIP)]
+    assert actions(in_time.fires) == [(0, FireAction.RUN)]
+    assert actions(late.fires) == [(0, FireAction.SKIP)]
 
 
 def test_missed_instants_are_recorded_as_one_skip_with_their_lateness() -> None:
@@ -76,7 +80,7 @@ def test_missed_instants_are_recorded_as_one_skip_with_their_lateness() -> None:
     trigger = cron("0 * * * *", "UTC")
     skip, *rest = plan(trigger, policy, planned_until=NOON, now=NOON + timedelta(hours=4, minutes=55)).fires
     reason = "missed by 55 min (grace 5 min); stands for 3 earlier instants"
-    assert skip == Fire(instant=NOON + timedelta(hours=4), action=Action.SKIP, coalesced=3, reason=reason)
+    assert skip == Fire(instant=NOON + timedelta(hours=4), action=FireAction.SKIP, coalesced=3, reason=reason)
     assert rest == []
 
 
@@ -94,7 +98,12 @@ def test_an_instant_in_time_stands_for_the_missed_ones() -> None:
 def test_missed_instants_can_all_be_made_up_for_oldest_first() -> None:
     policy = Policy(catch_up=CatchUp.ALL, misfire_grace=2 * MINUTE, overlap=Overlap.QUEUE, max_instances=9)
     done = planned(policy, minutes=6)
-    assert actions(done.fires) == [(1, Action.RUN), (2, Action.RUN), (3, Action.RUN), (6, Action.RUN)]
+    assert actions(done.fires) == [
+        (1, FireAction.RUN),
+        (2, FireAction.RUN),
+        (3, FireAction.RUN),
+        (6, FireAction.RUN),
+    ]
     assert done.fires[0].reason == "missed by 5 min (grace 2 min)"
     assert done.fires[-1].coalesced == 2
 
@@ -114,8 +123,8 @@ def test_a_plan_that_is_just_full_is_still_done() -> None:
     assert (done.next_run, done.planned_until) == (after(4), after(3.5))
 
 
-@pytest.mark.parametrize(("overlap", "action"), [(Overlap.SKIP, Action.SKIP), (Overlap.QUEUE, Action.QUEUE)])
-def test_an_unfinished_execution_holds_the_next_one_up(overlap: Overlap, action: Action) -> None:
+@pytest.mark.parametrize(("overlap", "action"), [(Overlap.SKIP, FireAction.SKIP), (Overlap.QUEUE, FireAction.QUEUE)])
+def test_an_unfinished_execution_holds_the_next_one_up(overlap: Overlap, action: FireAction) -> None:
     [fire] = planned(Policy(overlap=overlap), minutes=1, active=1).fires
     assert fire == Fire(instant=after(1), action=action, reason="overlap: 1 execution unfinished")
 
@@ -123,38 +132,38 @@ def test_an_unfinished_execution_holds_the_next_one_up(overlap: Overlap, action:
 def test_each_run_of_a_plan_counts_against_the_next() -> None:
     policy = Policy(coalesce=False, max_instances=2)
     fires = planned(policy, minutes=3, active=1).fires
-    assert actions(fires) == [(1, Action.RUN), (2, Action.SKIP), (3, Action.SKIP)]
+    assert actions(fires) == [(1, FireAction.RUN), (2, FireAction.SKIP), (3, FireAction.SKIP)]
     assert fires[2].reason == "overlap: 2 executions unfinished"
 
 
 def test_a_waiting_execution_is_unfinished_too() -> None:
     fires = planned(Policy(coalesce=False, overlap=Overlap.QUEUE), minutes=3).fires
-    assert actions(fires) == [(1, Action.RUN), (2, Action.QUEUE), (3, Action.QUEUE)]
+    assert actions(fires) == [(1, FireAction.RUN), (2, FireAction.QUEUE), (3, FireAction.QUEUE)]
     assert fires[2].reason == "overlap: 2 executions unfinished"
 
 
 def test_a_new_instant_replaces_the_unfinished_execution() -> None:
     [fire] = planned(Policy(overlap=Overlap.REPLACE), minutes=1, active=1).fires
-    assert fire == Fire(instant=after(1), action=Action.REPLACE, reason="overlap: 1 execution unfinished")
+    assert fire == Fire(instant=after(1), action=FireAction.REPLACE, reason="overlap: 1 execution unfinished")
 
 
-@pytest.mark.parametrize(("active", "action"), [(0, Action.RUN), (1, Action.REPLACE)])
-def test_of_several_that_would_replace_each_other_only_the_newest_runs(active: int, action: Action) -> None:
+@pytest.mark.parametrize(("active", "action"), [(0, FireAction.RUN), (1, FireAction.REPLACE)])
+def test_of_several_that_would_replace_each_other_only_the_newest_runs(active: int, action: FireAction) -> None:
     policy = Policy(overlap=Overlap.REPLACE, coalesce=False)
     fires = planned(policy, minutes=3, active=active).fires
-    assert actions(fires) == [(1, Action.SKIP), (2, Action.SKIP), (3, action)]
+    assert actions(fires) == [(1, FireAction.SKIP), (2, FireAction.SKIP), (3, action)]
     assert fires[0].reason == "replaced by a newer instant"
 
 
 def test_nothing_is_replaced_while_there_is_room() -> None:
     policy = Policy(overlap=Overlap.REPLACE, coalesce=False, max_instances=3)
-    assert actions(planned(policy, minutes=2, active=1).fires) == [(1, Action.RUN), (2, Action.RUN)]
+    assert actions(planned(policy, minutes=2, active=1).fires) == [(1, FireAction.RUN), (2, FireAction.RUN)]
 
 
 def test_a_skipped_instant_replaces_nothing() -> None:
     policy = Policy(overlap=Overlap.REPLACE, catch_up=CatchUp.NONE)
     [fire] = plan(Once(NOON), policy, planned_until=after(-1), now=after(60), active=5).fires
-    assert fire.action is Action.SKIP
+    assert fire.action is FireAction.SKIP
     assert fire.reason == "missed by 1 h (grace 5 min)"
 
 
@@ -172,7 +181,7 @@ def test_jitter_that_is_over_keeps_nobody_waiting() -> None:
 
 def test_a_skipped_instant_has_no_jitter() -> None:
     [fire] = planned(Policy(jitter=MINUTE * 9), minutes=1, active=1).fires
-    assert (fire.action, fire.not_before) == (Action.SKIP, None)
+    assert (fire.action, fire.not_before) == (FireAction.SKIP, None)
 
 
 def test_a_clock_set_back_fires_nothing_twice() -> None:
@@ -314,22 +323,22 @@ def test_without_coalescing_and_with_full_catch_up_every_instant_fires_in_order(
 
     fires = [fire for _, _, each in done for fire in each.fires]
     assert [fire.instant for fire in fires] == between(trigger, start, now, 9999)
-    assert {fire.action for fire in fires} <= {Action.RUN}
+    assert {fire.action for fire in fires} <= {FireAction.RUN}
 
 
-def reading(trigger: Trigger, policy: Policy, start: datetime, now: datetime) -> list[tuple[datetime, Action]]:
+def reading(trigger: Trigger, policy: Policy, start: datetime, now: datetime) -> list[tuple[datetime, FireAction]]:
     """The table at the head of the planner, read by listing everything."""
     due = between(trigger, start, now, 9999)
     missed = [at for at in due if now - at > policy.misfire_grace]
     in_time = [at for at in due if now - at <= policy.misfire_grace]
-    fires = [(at, Action.RUN) for at in (in_time[-1:] if policy.coalesce else in_time)]
+    fires = [(at, FireAction.RUN) for at in (in_time[-1:] if policy.coalesce else in_time)]
     match policy.catch_up:
         case CatchUp.ALL:
-            return [(at, Action.RUN) for at in missed] + fires
+            return [(at, FireAction.RUN) for at in missed] + fires
         case CatchUp.NONE:
-            return [(at, Action.SKIP) for at in missed[-1:]] + fires
+            return [(at, FireAction.SKIP) for at in missed[-1:]] + fires
         case CatchUp.ONE:
-            return fires or [(at, Action.RUN) for at in missed[-1:]]
+            return fires or [(at, FireAction.RUN) for at in missed[-1:]]
 
 
 @settings(max_examples=150, deadline=None)
@@ -352,12 +361,12 @@ def test_no_more_executions_than_allowed_are_ever_unfinished(
 ) -> None:
     unfinished = active
     for fire in planned(policy, minutes=minutes, active=active, limit=limit).fires:
-        if fire.action is Action.REPLACE:
+        if fire.action is FireAction.REPLACE:
             unfinished = 1
-        if fire.action is Action.RUN:
+        if fire.action is FireAction.RUN:
             unfinished += 1
             assert unfinished <= policy.max_instances
-        assert fire.reason or fire.action is Action.RUN
+        assert fire.reason or fire.action is FireAction.RUN
 
 
 @settings(max_examples=80, deadline=None)

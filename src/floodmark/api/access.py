@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from floodmark.errors import InvalidInput
 from floodmark.model.audit import Actor
 from floodmark.model.tokens import Role, Visitor, is_enough
-from floodmark.operations.stored_sessions import Sessions, StoredSession, session_id_in
+from floodmark.operations.stored_sessions import DashboardSessions, StoredSession, session_id_in
 from floodmark.operations.stored_tokens import USE_NOTED_EVERY, StoredToken, Tokens, digest_of, id_in
 from floodmark.wiring.resources import Resources
 
@@ -64,7 +64,7 @@ class Access:
     def __init__(
         self,
         tokens: Tokens,
-        sessions: Sessions,
+        sessions: DashboardSessions,
         *,
         is_public: bool = False,
         now: Callable[[], float] = time.monotonic,
@@ -285,7 +285,7 @@ def access_of(app: FastAPI) -> Access:
         resources = app.state.resources
         database, clock, settings = resources.database, resources.clock, resources.settings
         found = app.state.access = Access(
-            Tokens(database, clock), Sessions(database, clock), is_public=settings.api_public_without_token
+            Tokens(database, clock), DashboardSessions(database, clock), is_public=settings.api_public_without_token
         )
     assert isinstance(found, Access)
     return found

@@ -14,7 +14,7 @@ import typer
 
 from floodmark.errors import InvalidInput
 from floodmark.model.accounts import Added, Person
-from floodmark.operations.handlers.accounts import Known, application_of, choose_proxy, expect_account
+from floodmark.operations.handlers.accounts import KnownAccount, application_of, choose_proxy, expect_account
 from floodmark.security.vault import Vault
 from floodmark.sources.telegram import login
 from floodmark.sources.telegram.accounts import Accounts
@@ -55,12 +55,14 @@ def _change_proxy(cli: CliContext, options: LoginOptions) -> tuple[Added, Person
         return cli.work(lambda operations: operations.add_account(new))
 
 
-def _find_known(cli: CliContext, options: LoginOptions) -> Known:
+def _find_known(cli: CliContext, options: LoginOptions) -> KnownAccount:
     """Return the stored account of this name. Its secrets are read from the database only, never from a server."""
     if cli.url() is not None:
-        return Known(row=cli.work(lambda operations: operations.expect_account(options.name, replace=options.replace)))
+        return KnownAccount(
+            row=cli.work(lambda operations: operations.expect_account(options.name, replace=options.replace))
+        )
 
-    async def look() -> Known:
+    async def look() -> KnownAccount:
         async with open_here(cli.overrides) as local:
             vault = Vault.of(local.resources.settings)
             accounts = Accounts(local.resources.database, local.resources.clock, vault)
@@ -97,7 +99,7 @@ def is_file(given: str) -> bool:
     return len(given) < 256 and (given.endswith(".session") or os.sep in given or Path(given).exists())
 
 
-def _log_in(cli: CliContext, options: LoginOptions, known: Known) -> tuple[Added, Person | None]:
+def _log_in(cli: CliContext, options: LoginOptions, known: KnownAccount) -> tuple[Added, Person | None]:
     server = None if options.server is None else login.parse_server(options.server)
     options.phone = _read_phone(options)
     app = application_of(options.new_account(), cli.local_settings(), known, is_loopback=server is not None)

@@ -15,7 +15,7 @@ from floodmark.model.page import cursor_of, take
 from floodmark.operations.accounts import AccountShown
 
 from .confirmation import confirm
-from .login_options import ImportOptions, LoginOptions
+from .login_options import LoginOptions, SessionImportOptions
 from .option_groups import expand_options
 from .output import counted, plain, print_json, safe, short, table
 from .root import AsJson, CliContext, DryRun, Yes, command_group
@@ -46,7 +46,7 @@ def add(context: typer.Context, *, options: LoginOptions) -> None:
 
 @accounts.command("import")
 @expand_options
-def import_session(context: typer.Context, *, options: ImportOptions) -> None:
+def import_session(context: typer.Context, *, options: SessionImportOptions) -> None:
     """Add an account with a session of Telethon or Pyrogram. It is tested and stored encrypted.
 
     floodmark accounts import reader1.session

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from floodmark.demo import GUEST_CODE, GUEST_PHONE, ChannelView, Demo, Summary, View, demo_folder
+from floodmark.demo import GUEST_CODE, GUEST_PHONE, ChannelView, Demo, DemoView, Summary, demo_folder
 from floodmark.model.durations import format_duration
 from floodmark.observability.logs import LogListener, configure
 from floodmark.process.eventloop import run, stopped_by_signals
@@ -47,7 +47,7 @@ def run_demo(
             if opens:
                 webbrowser.open(url)
 
-        def show(view: View) -> None:
+        def show(view: DemoView) -> None:
             screens[0].show(view)
 
         async def work() -> None:
@@ -67,7 +67,7 @@ def run_demo(
 class Screen(Protocol):
     """Shows the demo while it runs."""
 
-    def show(self, view: View) -> None:
+    def show(self, view: DemoView) -> None:
         """Show the current state."""
         ...
 
@@ -84,7 +84,7 @@ class Table:
         self._live = Live(console=cli.out, auto_refresh=False, transient=False)
         self._live.start()
 
-    def show(self, view: View) -> None:
+    def show(self, view: DemoView) -> None:
         """Redraw the table."""
         self._titles.extend(view.arrived)
         rows = [_row(channel) for channel in view.channels]
@@ -138,7 +138,7 @@ class Lines:
         self._waiting: set[str] = set()
         self._is_ending = False
 
-    def show(self, view: View) -> None:
+    def show(self, view: DemoView) -> None:
         """Print a line for every second view."""
         if view.is_ending and not self._is_ending:
             self._desk.note(_ENDING)
@@ -151,13 +151,13 @@ class Lines:
             self._trouble(view)
             self._arrived = 0
 
-    def _line(self, view: View) -> None:
+    def _line(self, view: DemoView) -> None:
         collected, posts = sum(c.collected for c in view.channels), sum(c.posts for c in view.channels)
         counts = f"{collected:,} of {posts:,} posts, lag {_lag(max(c.lag for c in view.channels))}"
         latest = f"; +{self._arrived}, latest {short(self._latest, 60)}" if self._arrived else ""
         self._desk.note(f"{datetime.now().astimezone():%H:%M:%S}  {counts}{plain(latest)}")
 
-    def _trouble(self, view: View) -> None:
+    def _trouble(self, view: DemoView) -> None:
         waiting = {c.name: c.sentence for c in view.channels if c.code in ("limit", "retry", "dead")}
         for name in [name for name in waiting if name not in self._waiting]:
             self._desk.note(f"          {plain(f'@{name}: {safe(waiting[name])}')}")

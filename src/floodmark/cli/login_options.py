@@ -75,7 +75,7 @@ class LoginOptions:
 
 
 @dataclass(kw_only=True, repr=False)
-class ImportOptions:
+class SessionImportOptions:
     """The options of `accounts import`. They contain secrets, so there is no `repr`."""
 
     session: Annotated[

@@ -16,7 +16,7 @@ from floodmark.model.exports import ExportRow
 from floodmark.model.page import cursor_of, take
 from floodmark.model.proofs import FORMAT, ProofHead, ProofLink, ProvenItem
 from floodmark.operations.declared import AsyncOperations
-from floodmark.rules.proofs import Verdict, Verification
+from floodmark.rules.proofs import ProofVerdict, Verification
 from floodmark.rules.proofs import verify as verify_chain
 
 from .output import counted, plain, print_json, safe, table
@@ -137,7 +137,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _print_verdicts(cli: CliContext, verdicts: list[Verdict]) -> None:
+def _print_verdicts(cli: CliContext, verdicts: list[ProofVerdict]) -> None:
     if not verdicts:
         cli.out.print("There are no chains yet.")
     for one in verdicts:
@@ -157,7 +157,7 @@ def _print_verdicts(cli: CliContext, verdicts: list[Verdict]) -> None:
 
 async def verify_stored(
     operations: AsyncOperations, stream: str | None, items_file: Path | None, head: str | None
-) -> list[Verdict]:
+) -> list[ProofVerdict]:
     """Verify one stream, or all; with the items of a file, or with the stored ones."""
     if stream is not None:
         name, _ = await operations.stream(stream)
@@ -168,7 +168,7 @@ async def verify_stored(
 
 async def _verify_stream(
     operations: AsyncOperations, stream: str, items_file: Path | None, head: str | None
-) -> Verdict:
+) -> ProofVerdict:
     check = Verification(stream, head)
     async for link in operations.each_proof_link(stream, limit=_ROWS):
         check.add_link(link)
@@ -208,7 +208,7 @@ def _proven(row: ExportRow) -> ProvenItem:
 # -- From files, without a database
 
 
-def verify_files(proof_file: Path, items_file: Path | None, head: str | None) -> Verdict:
+def verify_files(proof_file: Path, items_file: Path | None, head: str | None) -> ProofVerdict:
     """Verify an exported chain, and exported items against it."""
     lines = _lines(proof_file)
     first = next(lines, (0, b"{}"))[1]

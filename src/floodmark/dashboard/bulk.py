@@ -30,7 +30,7 @@ class BulkAction(Struct, frozen=True, kw_only=True):
     kind: str = "quiet"
 
 
-class BulkLine(Struct, frozen=True, kw_only=True):
+class ShownLine(Struct, frozen=True, kw_only=True):
     """The result for one job."""
 
     job: str
@@ -111,12 +111,12 @@ def question_of(action: BulkAction, count: int) -> str:
     return action.question.format(count=_jobs(count))
 
 
-def words_for(action: BulkAction, lines: Sequence[BulkLine]) -> str:
+def words_for(action: BulkAction, lines: Sequence[ShownLine]) -> str:
     """Return what was done: "Paused 3 jobs."."""
     return f"{action.done.format(count=_jobs(sum(line.error is None for line in lines)))}."
 
 
-async def carry_out(operations: AsyncOperations, action: BulkAction, jobs: Sequence[str], tag: str) -> list[BulkLine]:
+async def carry_out(operations: AsyncOperations, action: BulkAction, jobs: Sequence[str], tag: str) -> list[ShownLine]:
     """Carry out an action on each job; one that fails does not stop the others."""
     if len(jobs) > MOST_JOBS:
         raise InvalidInput(f"{len(jobs)} jobs are chosen", hint=f"choose at most {MOST_JOBS} at once")
@@ -124,13 +124,13 @@ async def carry_out(operations: AsyncOperations, action: BulkAction, jobs: Seque
         raise InvalidInput("the tag is missing", hint="type it next to the button, and try again")
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def act(job: str) -> BulkLine:
+    async def act(job: str) -> ShownLine:
         async with gate:
             try:
                 await action.act(operations, job, tag)
             except FloodmarkError as error:
-                return BulkLine(job=job, error=mask_text(str(error)), hint=mask_text(error.hint))
-        return BulkLine(job=job)
+                return ShownLine(job=job, error=mask_text(str(error)), hint=mask_text(error.hint))
+        return ShownLine(job=job)
 
     return list(await asyncio.gather(*map(act, jobs)))
 

@@ -77,7 +77,7 @@ def spark(values: Sequence[Bar], *, label: str, slots: int = 20) -> Markup:
     return head.format(step * slots, label) + drawn + Markup("</svg>")
 
 
-class Span(NamedTuple):
+class ChartSpan(NamedTuple):
     """A part of a line of time: its class, its begin and end as parts of the whole from 0 to 1, and its title."""
 
     kind: str
@@ -86,7 +86,7 @@ class Span(NamedTuple):
     title: str
 
 
-def spans(values: Sequence[Span], *, label: str, height: int = 28) -> Markup:
+def spans(values: Sequence[ChartSpan], *, label: str, height: int = 28) -> Markup:
     """Return a line of time. Short parts stay visible."""
     rect = Markup('<rect class="fill-{}" x="{:.1f}" y="0" width="{:.1f}" height="{}"><title>{}</title></rect>')
     drawn = Markup("")

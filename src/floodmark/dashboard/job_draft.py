@@ -18,7 +18,7 @@ from .actions import first
 from .field_texts import json_text
 from .job_form import field_names, read_changes, texts_of_job
 from .param_form import PARAMS, read_params, texts_of_params
-from .refusals import Refusals
+from .refusals import PageRefusals
 from .when_form import KEPT, WhenForm, columns_of_when
 
 _SCHEDULE = WhenForm.__struct_fields__
@@ -34,7 +34,7 @@ class JobDraft(Struct, kw_only=True):
     version: int
     fields: Mapping[str, list[str]] = {}
     others: tuple[str, ...] = ()
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: PageRefusals = field(default_factory=PageRefusals)
 
     @classmethod
     def of(cls, job: Job) -> "JobDraft":

@@ -11,7 +11,7 @@ from floodmark.model.job import Job
 from floodmark.model.job_fields import FIELDS, SETTABLE, JobField
 
 from .field_texts import text_of, value_of
-from .refusals import Refusals
+from .refusals import PageRefusals
 
 # The schedule and the params have their own parts of a form.
 _ELSEWHERE = frozenset({"params"} | {field.name for field in SETTABLE if field.part == "when"})
@@ -75,7 +75,7 @@ def form_field(field: JobField, text: str, *, is_new: bool = False) -> FormField
 
 
 def read_changes(
-    fields: Mapping[str, list[str]], base: Mapping[str, str], refusals: Refusals, *, is_new: bool = False
+    fields: Mapping[str, list[str]], base: Mapping[str, str], refusals: PageRefusals, *, is_new: bool = False
 ) -> dict[str, Any]:
     """Return the columns whose text differs from `base`; refused values are noted."""
     changes: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from floodmark.sources.form import find_form
 from .actions import first
 from .job_form import field_names, read_changes
 from .param_form import read_params
-from .refusals import Refusal, Refusals
+from .refusals import PageRefusal, PageRefusals
 from .when_form import WhenForm, columns_of_when
 
 MOST_LINES = 200
@@ -25,18 +25,18 @@ class Line(Struct, kw_only=True):
     text: str
     source: str | None = None
     preview: TargetPreview | None = None
-    refusal: Refusal | None = None
+    refusal: PageRefusal | None = None
     added: str | None = None
     """The name of the job that was made of it."""
 
     def refuse(self, error: FloodmarkError) -> None:
         """Note why it was refused."""
-        refusals = Refusals()
+        refusals = PageRefusals()
         refusals.add("", error)
         self.refusal = refusals[""]
 
 
-class NewJobs(Struct, kw_only=True):
+class NewJobsForm(Struct, kw_only=True):
     """The form: what was typed, and what is known about each line."""
 
     what: str
@@ -44,12 +44,12 @@ class NewJobs(Struct, kw_only=True):
     texts: Mapping[str, str]
     fields: Mapping[str, list[str]]
     when: WhenForm
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: PageRefusals = field(default_factory=PageRefusals)
 
     @classmethod
-    def read(cls, fields: Mapping[str, list[str]], *, zone: str) -> "NewJobs":
+    def read(cls, fields: Mapping[str, list[str]], *, zone: str) -> "NewJobsForm":
         """Return what was typed. Each line is one target; equal lines count once."""
-        what, refusals = first(fields, "what"), Refusals()
+        what, refusals = first(fields, "what"), PageRefusals()
         texts = list(dict.fromkeys(line.strip() for line in what.splitlines() if line.strip()))
         if len(texts) > MOST_LINES:
             hint = f"add up to {MOST_LINES} at once here; for more, import them: floodmark import --help"

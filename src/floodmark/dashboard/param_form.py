@@ -9,7 +9,7 @@ from floodmark.errors import InvalidInput
 from floodmark.sources.form import JobForm, ParamOption
 
 from .field_texts import object_of
-from .refusals import Refusals
+from .refusals import PageRefusals
 
 PARAMS = "params"
 _TRUTH = {"yes": True, "no": False}
@@ -77,7 +77,7 @@ def _text_of(option: ParamOption, value: Any) -> str | None:
 
 
 def read_params(
-    source: str, form: JobForm, fields: Mapping[str, list[str]], before: Mapping[str, Any], refusals: Refusals
+    source: str, form: JobForm, fields: Mapping[str, list[str]], before: Mapping[str, Any], refusals: PageRefusals
 ) -> dict[str, Any]:
     """Return the params that a form describes: its options, and the JSON of all others.
 

@@ -11,7 +11,7 @@ from floodmark.security.masking import mask_text
 _LONGEST = 1000
 
 
-class Refusal(Struct, frozen=True):
+class PageRefusal(Struct, frozen=True):
     """The message of the server, and the next step."""
 
     message: str
@@ -22,12 +22,12 @@ class Refusal(Struct, frozen=True):
         return f"{self.message}: {self.hint}" if self.hint else self.message
 
 
-class Refusals(dict[str, Refusal]):
+class PageRefusals(dict[str, PageRefusal]):
     """Refusals by the name of a field; the name is empty for what belongs to no field."""
 
     def add(self, field: str, error: FloodmarkError) -> None:
         """Note an error of a field. The first one of each field counts."""
-        self.setdefault(field, Refusal(mask_text(str(error))[:_LONGEST], mask_text(error.hint)[:_LONGEST]))
+        self.setdefault(field, PageRefusal(mask_text(str(error))[:_LONGEST], mask_text(error.hint)[:_LONGEST]))
 
     def place(self, error: FloodmarkError, fields: Mapping[str, str], otherwise: str = "") -> None:
         """Note an error at the field that its message begins with: `fields` has the field of each first word."""

@@ -11,7 +11,7 @@ from floodmark.api.addresses import described_address, is_private
 from floodmark.api.problems import HttpError, request_id_of
 from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
-from floodmark.operations.stored_sessions import KEPT, Sessions, StoredSession, session_id_in
+from floodmark.operations.stored_sessions import KEPT, DashboardSessions, StoredSession, session_id_in
 from floodmark.operations.stored_tokens import StoredToken
 
 from .actions import back_to, first, read_form
@@ -57,7 +57,7 @@ async def _sign_in(request: Request) -> Response:
 async def _begin(request: Request, token: StoredToken, before: StoredSession | None) -> str:
     """Begin a session in place of the one that the browser had; return its cookie."""
     resources, address = resources_of(request), described_address(request)
-    sessions = Sessions(resources.database, resources.clock)
+    sessions = DashboardSessions(resources.database, resources.clock)
     async with resources.database.writing():
         if before is not None:
             with suppress(NotFound):
@@ -90,7 +90,7 @@ async def sign_out(request: Request) -> Response:
 
 async def _end(request: Request, session: StoredSession, *, everywhere: bool) -> None:
     resources = resources_of(request)
-    sessions, actor = Sessions(resources.database, resources.clock), _actor(request, session.token)
+    sessions, actor = DashboardSessions(resources.database, resources.clock), _actor(request, session.token)
     async with resources.database.writing():
         if everywhere:
             before: dict[str, object] = {"sessions": await sessions.end_all(session.token)}

@@ -12,7 +12,7 @@ from floodmark.model.watches import WatchFields
 from floodmark.rules.notification_times import parse_threshold
 
 from .field_texts import duration_text
-from .refusals import Refusals
+from .refusals import PageRefusals
 
 _TEXTS = ("name", "kind", "query", "pattern", "digest", "quiet", "timezone")
 _LINES = ("where", "streams")
@@ -27,7 +27,7 @@ class WatchForm:
 
     def __init__(self, texts: Mapping[str, str], notify: tuple[str, ...]) -> None:
         self.texts = {**dict.fromkeys(FIELDS, ""), **texts}
-        self.notify, self.refusals = notify, Refusals()
+        self.notify, self.refusals = notify, PageRefusals()
 
     @classmethod
     def of(cls, fields: WatchFields) -> "WatchForm":

@@ -16,7 +16,7 @@ from floodmark.triggers.parsing import when_of, words_of
 from floodmark.triggers.upcoming import runs_shape
 
 from .field_texts import duration_text
-from .refusals import Refusals
+from .refusals import PageRefusals
 
 WAYS = (
     ("every", "Every"),
@@ -107,7 +107,7 @@ class WhenForm(Struct, frozen=True, kw_only=True):
         return when_of(**{self.way: texts[self.way]}, timezone=self.timezone)
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class PlannedRuns(Struct, frozen=True, kw_only=True):
     """A schedule with its next runs."""
 
     when: When
@@ -115,7 +115,9 @@ class Planned(Struct, frozen=True, kw_only=True):
     runs: list[dict[str, Any]]
 
 
-def plan_runs(form: WhenForm, now: datetime, refusals: Refusals, *, anchor: datetime | None = None) -> Planned | None:
+def plan_runs(
+    form: WhenForm, now: datetime, refusals: PageRefusals, *, anchor: datetime | None = None
+) -> PlannedRuns | None:
     """Return the schedule and its next runs; None if it was refused.
 
     `anchor` is the time at which a job was created; without it, it would be created now, and may run at once.
@@ -133,7 +135,7 @@ def plan_runs(form: WhenForm, now: datetime, refusals: Refusals, *, anchor: date
     except FloodmarkError as error:
         refusals.add(form.field, error)
         return None
-    return Planned(when=when, words=words_of(when), runs=runs)
+    return PlannedRuns(when=when, words=words_of(when), runs=runs)
 
 
 def columns_of_when(when: When) -> dict[str, Any]:

@@ -4,6 +4,6 @@ Everything is in one folder: `floodmark.db`, `town.json` (the age of the channel
 """
 
 from .channels import GUEST_CODE, GUEST_PHONE
-from .demo import ChannelView, Demo, Summary, View, demo_folder
+from .demo import ChannelView, Demo, DemoView, Summary, demo_folder
 
-__all__ = ["GUEST_CODE", "GUEST_PHONE", "ChannelView", "Demo", "Summary", "View", "demo_folder"]
+__all__ = ["GUEST_CODE", "GUEST_PHONE", "ChannelView", "Demo", "DemoView", "Summary", "demo_folder"]

@@ -56,7 +56,7 @@ class ChannelView(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-class View(Struct, frozen=True, kw_only=True):
+class DemoView(Struct, frozen=True, kw_only=True):
     """The state of the demo. `arrived` are the texts of new posts since the last view, oldest first.
 
     `is_ending`: the channels have stopped posting, and the remaining posts are being collected.
@@ -114,7 +114,7 @@ class Demo:
     async def run(
         self,
         stop: asyncio.Event,
-        look: Callable[[View], None],
+        look: Callable[[DemoView], None],
         *,
         port: int | None = None,
         served: Callable[[str], None] = lambda url: None,
@@ -176,7 +176,7 @@ class Demo:
                 ending.set()
                 await asyncio.gather(*tasks)
 
-    async def _view(self, resources: Resources, log: EventLog) -> View:
+    async def _view(self, resources: Resources, log: EventLog) -> DemoView:
         arrived = await self._read_arrived(log)
         leader = await resources.leases.holder(resources.settings.scheduler_leader_key)
         jobs, views = resources.repositories.jobs, Views(resources.database, resources.clock)
@@ -200,7 +200,7 @@ class Demo:
                     sentence=sentence,
                 )
             )
-        return View(
+        return DemoView(
             channels=tuple(channels),
             arrived=arrived,
             done=self._counted["done"],

@@ -21,7 +21,7 @@ _MOST = 100_000
 _HINT = "for example: floodmark import apscheduler sqlite:///jobs.sqlite, or postgresql://user@host/database"
 
 
-class StoredJob(NamedTuple):
+class StoredApschedulerJob(NamedTuple):
     """A row of the job store. `job_state` must not be unpickled directly."""
 
     id: str
@@ -29,7 +29,7 @@ class StoredJob(NamedTuple):
     job_state: bytes
 
 
-async def stored_jobs(url: str, table: str) -> list[StoredJob]:
+async def stored_jobs(url: str, table: str) -> list[StoredApschedulerJob]:
     """Return the jobs in the store at `url`, by id."""
     async with _open_store(url) as connection:
         there = await find_table(connection, table, _COLUMNS)
@@ -37,7 +37,7 @@ async def stored_jobs(url: str, table: str) -> list[StoredJob]:
         rows = await connection.execute(
             select(there.c.id, there.c.next_run_time, state).order_by(there.c.id).limit(_MOST)
         )
-        return [StoredJob(str(row[0]), row[1], bytes(row[2])) for row in rows]
+        return [StoredApschedulerJob(str(row[0]), row[1], bytes(row[2])) for row in rows]
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from floodmark.wiring.resources import Resources
 
 from .deliveries import Deliveries, JobGroup, Outcome, Shot, Taken
 from .hops import check_hops
-from .plain import Delivery, JobFacts, PlainDeliveries, Wanted
+from .plain import ArrivedDelivery, JobFacts, PlainDeliveries, WantedJobs
 from .refusals import Refusals
 from .triggers import Rule, TriggerRules, Triggers
 
@@ -109,7 +109,7 @@ class Intake:
         if not matches.rules and not matches.of_jobs:
             return self._ignore(arrival)
         with trace_trigger(self._tracing, arrival.kind, arrival.subject) as traceparent:
-            outcome = await self._calls[arrival.kind].call(_Arrived(arrival, matches, traceparent))
+            outcome = await self._calls[arrival.kind].call(_GroupedArrival(arrival, matches, traceparent))
         if outcome is None:
             return self._ignore(arrival)
         if not outcome.taken.is_duplicate:
@@ -130,16 +130,16 @@ class Intake:
     async def _read_rules(self, kind: Kind, subjects: Sequence[str]) -> list[TriggerRules | Exception]:
         return [await self.triggers.rules(kind, list(dict.fromkeys(map(clean, subjects))))] * len(subjects)
 
-    async def _take_all(self, kind: Kind, arrived: Sequence["_Arrived"]) -> list[Outcome | Exception | None]:
+    async def _take_all(self, kind: Kind, arrived: Sequence["_GroupedArrival"]) -> list[Outcome | Exception | None]:
         """Write all that have arrived together; None for those that concern no job."""
-        wanted = Wanted(
+        wanted = WantedJobs(
             kind=kind,
             texts=list(dict.fromkeys(text for one in arrived for rule in one.matches.rules for text in rule.jobs)),
             patterns=list(dict.fromkeys(text for one in arrived for text in one.matches.of_jobs)),
         )
         found = await self._plain.find_jobs(wanted)
         outcomes: list[Outcome | Exception | None] = [None] * len(arrived)
-        deliveries: dict[int, Delivery] = {}
+        deliveries: dict[int, ArrivedDelivery] = {}
         for place, one in enumerate(arrived):
             try:
                 shots = self._check(_shots(one.arrival, one.matches, found), found)
@@ -147,7 +147,7 @@ class Intake:
                 outcomes[place] = error
                 continue
             if shots:
-                deliveries[place] = Delivery(
+                deliveries[place] = ArrivedDelivery(
                     subject=one.arrival.subject,
                     shots=shots,
                     delivery_id=one.arrival.delivery_id,
@@ -166,7 +166,7 @@ class Intake:
         )
         return outcomes
 
-    async def _take_alone(self, delivery: Delivery) -> Outcome | Exception:
+    async def _take_alone(self, delivery: ArrivedDelivery) -> Outcome | Exception:
         try:
             return await self.deliveries.take(
                 delivery.subject,
@@ -202,7 +202,7 @@ class Intake:
         return replace(group, indifferent=frozenset(indifferent))
 
 
-class _Arrived(Struct, frozen=True):
+class _GroupedArrival(Struct, frozen=True):
     """An arrival, its matches, and the parent of its executions in a trace."""
 
     arrival: Arrival

@@ -60,7 +60,7 @@ class JobFacts(Struct, frozen=True, kw_only=True):
         return work_from_row(self.work)
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class WantedJobs(Struct, frozen=True, kw_only=True):
     """The jobs to read: by ids or names, and by the patterns that they name themselves."""
 
     kind: Kind
@@ -98,7 +98,7 @@ class FiredRow(Struct, frozen=True, kw_only=True):
 class PlainStore(Protocol):
     """Reads jobs and writes plain deliveries."""
 
-    async def read(self, wanted: Wanted) -> list[JobFacts]:
+    async def read(self, wanted: WantedJobs) -> list[JobFacts]:
         """Return the jobs that exist."""
         ...
 
@@ -122,7 +122,7 @@ MAY_FIRE = (
 )
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
+class ArrivedDelivery(Struct, frozen=True, kw_only=True):
     """A delivery that has arrived, and the triggers and jobs it concerns."""
 
     subject: str
@@ -139,11 +139,11 @@ class PlainDeliveries:
     def __init__(self, database: Database, clock: Clock, *, patience: timedelta) -> None:
         self._store, self._patience = _store_of(database, clock), patience
 
-    async def find_jobs(self, wanted: Wanted) -> list[JobFacts]:
+    async def find_jobs(self, wanted: WantedJobs) -> list[JobFacts]:
         """Return the jobs that some deliveries concern."""
         return await self._store.read(wanted) if wanted.texts or wanted.patterns else []
 
-    async def take(self, deliveries: Sequence[Delivery], facts: Mapping[str, JobFacts]) -> list[Outcome | None]:
+    async def take(self, deliveries: Sequence[ArrivedDelivery], facts: Mapping[str, JobFacts]) -> list[Outcome | None]:
         """Write the plain ones of these deliveries. None for each of which nothing was written."""
         plans: list[tuple[NewDelivery, Outcome] | None] = []
         # What this call has used: the first and the last execution of each job, ids, and signatures.
@@ -155,7 +155,7 @@ class PlainDeliveries:
         is_written = iter(await self._write([plan[0] for plan in plans if plan is not None]))
         return [None if plan is None or not next(is_written) else plan[1] for plan in plans]
 
-    async def _find_replayed(self, deliveries: Sequence[Delivery]) -> set[tuple[str, str]]:
+    async def _find_replayed(self, deliveries: Sequence[ArrivedDelivery]) -> set[tuple[str, str]]:
         """Return the marks of signatures that were taken before: a repeated webhook must not take the write lock."""
         signed = [
             (shot.scope, delivery.signature)
@@ -178,7 +178,7 @@ class PlainDeliveries:
 
     def _plan(
         self,
-        delivery: Delivery,
+        delivery: ArrivedDelivery,
         facts: Mapping[str, JobFacts],
         under_way: dict[str, tuple[FiredRow, FiredRow]],
         seen: set[tuple[str, str]],
@@ -248,7 +248,7 @@ def _mark(signature: str) -> str:
     return f"signature {signature}"
 
 
-def is_plain(delivery: Delivery, facts: Mapping[str, JobFacts]) -> bool:
+def is_plain(delivery: ArrivedDelivery, facts: Mapping[str, JobFacts]) -> bool:
     """Return whether a delivery is plain."""
     if len(delivery.shots) != 1 or delivery.shots[0].debounce or delivery.hops:
         return False

@@ -15,7 +15,7 @@ from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import WORK_SELECT
 from floodmark.store.rule_sql import UNDER_WAY
 
-from .plain import FACT_COLUMNS, MAY_FIRE, JobFacts, NewDelivery, Wanted, facts_from_row
+from .plain import FACT_COLUMNS, MAY_FIRE, JobFacts, NewDelivery, WantedJobs, facts_from_row
 
 _READ = f"""
 WITH wanted AS (
@@ -90,7 +90,7 @@ class PostgresPlainStore:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
-    async def read(self, wanted: Wanted) -> list[JobFacts]:
+    async def read(self, wanted: WantedJobs) -> list[JobFacts]:
         """Read all jobs with one statement."""
 
         async def work(connection: Connection) -> Sequence[Any]:

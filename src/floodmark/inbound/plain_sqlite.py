@@ -11,7 +11,7 @@ from floodmark.store.rows import WORK_SELECT
 from floodmark.store.rule_sql import UNDER_WAY
 from floodmark.store.types import to_text
 
-from .plain import FACT_COLUMNS, MAY_FIRE, FiredRow, JobFacts, NewDelivery, Wanted, facts_from_row
+from .plain import FACT_COLUMNS, MAY_FIRE, FiredRow, JobFacts, NewDelivery, WantedJobs, facts_from_row
 
 _READ = f"""
 SELECT {", ".join(f"j.{name}" for name in FACT_COLUMNS)}, j.{{pattern}}, NULL, NULL,
@@ -54,7 +54,7 @@ class SqlitePlainStore:
     def __init__(self, database: SqliteDatabase, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    async def read(self, wanted: Wanted) -> list[JobFacts]:
+    async def read(self, wanted: WantedJobs) -> list[JobFacts]:
         """Read the jobs, and the execution of each that a new one has to wait for."""
         texts, patterns = encode_json(list(wanted.texts)), encode_json(list(wanted.patterns))
 

@@ -45,7 +45,7 @@ def session_id_in(cookie: str) -> str | None:
     return found[1] if found else None
 
 
-class Sessions(Repository):
+class DashboardSessions(Repository):
     """The repository of sessions."""
 
     async def add(self, token_id: str, *, browser: str, address: str) -> str:

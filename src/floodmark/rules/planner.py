@@ -37,7 +37,7 @@ _INSTANT = timedelta(microseconds=1)
 _CENTURY = timedelta(days=36525)
 
 
-class Action(StrEnum):
+class FireAction(StrEnum):
     """What the scheduler does with an instant."""
 
     RUN = "run"
@@ -50,7 +50,7 @@ class Fire(Struct, frozen=True, kw_only=True):
     """One execution to record. `instant` is its nominal time in UTC and, within the job, its identity."""
 
     instant: datetime
-    action: Action = Action.RUN
+    action: FireAction = FireAction.RUN
     reason: str | None = None
     coalesced: int = 0  # earlier instants this one stands for, counted up to MOST_COUNTED
     not_before: datetime | None = None  # only while its jitter keeps it waiting
@@ -124,7 +124,7 @@ class _Backlog:
     def _fire_missed(self, newest: datetime) -> Iterator[Fire]:
         match self.policy.catch_up:
             case CatchUp.NONE:
-                yield self._stand_for(self.after, newest, self._lateness(newest), action=Action.SKIP)
+                yield self._stand_for(self.after, newest, self._lateness(newest), action=FireAction.SKIP)
             case CatchUp.ONE:
                 yield self._stand_for(self.after, newest, self._lateness(newest))
             case CatchUp.ALL:
@@ -146,7 +146,12 @@ class _Backlog:
         return takewhile(lambda instant: instant <= until, instants(self.trigger, after))
 
     def _stand_for(
-        self, after: datetime, instant: datetime, lateness: str | None = None, *, action: Action = Action.RUN
+        self,
+        after: datetime,
+        instant: datetime,
+        lateness: str | None = None,
+        *,
+        action: FireAction = FireAction.RUN,
     ) -> Fire:
         """Return a fire that stands for all instants between `after` and its own."""
         others = len(between(self.trigger, after, instant - _INSTANT, MOST_COUNTED))
@@ -166,37 +171,37 @@ def _apply_overlap(due: Sequence[Fire], policy: Policy, active: int) -> Iterator
 
 
 def _queue_or_skip(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
-    otherwise = Action.QUEUE if policy.overlap is Overlap.QUEUE else Action.SKIP
+    otherwise = FireAction.QUEUE if policy.overlap is Overlap.QUEUE else FireAction.SKIP
     for fire in due:
-        is_room = fire.action is Action.SKIP or active < policy.max_instances
+        is_room = fire.action is FireAction.SKIP or active < policy.max_instances
         admitted = fire if is_room else _change_action(fire, otherwise, _describe_active(active))
-        active += admitted.action is not Action.SKIP
+        active += admitted.action is not FireAction.SKIP
         yield admitted
 
 
 def _replace_earlier(due: Sequence[Fire], policy: Policy, active: int) -> Iterator[Fire]:
     """If there is no room for all, only the newest runs: the others would be cancelled at once."""
-    runs = [fire for fire in due if fire.action is Action.RUN]
+    runs = [fire for fire in due if fire.action is FireAction.RUN]
     is_room = active + len(runs) <= policy.max_instances
     for fire in due:
-        if is_room or fire.action is Action.SKIP:
+        if is_room or fire.action is FireAction.SKIP:
             yield fire
         elif fire is not runs[-1]:
-            yield _change_action(fire, Action.SKIP, REPLACED)
+            yield _change_action(fire, FireAction.SKIP, REPLACED)
         else:
-            yield _change_action(fire, Action.REPLACE, _describe_active(active)) if active else fire
+            yield _change_action(fire, FireAction.REPLACE, _describe_active(active)) if active else fire
 
 
 def _add_jitter(fire: Fire, jitter: timedelta, now: datetime, seed: str) -> Fire:
     """Return the fire with its delay by jitter, if that is not over yet. The delay of an instant never changes."""
-    if fire.action is Action.SKIP or not jitter:
+    if fire.action is FireAction.SKIP or not jitter:
         return fire
     digest = blake2b(f"{seed} {fire.instant.isoformat()}".encode(), digest_size=8).digest()
     not_before = fire.instant + jitter * (int.from_bytes(digest) / 2**64)
     return replace(fire, not_before=not_before) if not_before > now else fire
 
 
-def _change_action(fire: Fire, action: Action, reason: str) -> Fire:
+def _change_action(fire: Fire, action: FireAction, reason: str) -> Fire:
     return replace(fire, action=action, reason=_join_reasons(reason, fire.reason))
 
 

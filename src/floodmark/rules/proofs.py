@@ -70,7 +70,7 @@ def make_links(stream: str, last: ProofLink | None, entries: Sequence[ProofEntry
     return made
 
 
-class Verdict(Struct, kw_only=True):
+class ProofVerdict(Struct, kw_only=True):
     """The result of a verification. `findings` name what was changed; `remarks` are no evidence of a change."""
 
     stream: str = ""
@@ -103,7 +103,7 @@ class Verification:
     """
 
     def __init__(self, stream: str, published: str | None = None) -> None:
-        self.verdict = Verdict(stream=stream)
+        self.verdict = ProofVerdict(stream=stream)
         self._published, self._is_published_found = published, False
         self._last: ProofLink | None = None
         self._entries: dict[tuple[str, int], ProofEntry] = {}
@@ -200,7 +200,7 @@ def verify(
     items: Iterable[ProvenItem] | None = None,
     *,
     published: str | None = None,
-) -> Verdict:
+) -> ProofVerdict:
     """Check a chain, and items against it."""
     check = Verification(stream, published)
     for link in links:

@@ -50,7 +50,7 @@ class Trace(NamedTuple):
         return [max(1, sum(self.start < post <= self.end for post in posts)) for posts in self.posts]
 
 
-class Poll(NamedTuple):
+class ReplayedPoll(NamedTuple):
     """A poll of one source."""
 
     source: int
@@ -70,22 +70,22 @@ class Delays(NamedTuple):
         return sum(self.delays) / len(self.delays) if self.delays else 0.0
 
 
-def poll_regularly(trace: Trace, shares: Sequence[float], rate: float, *, lost: float = 0.0) -> Iterator[Poll]:
+def poll_regularly(trace: Trace, shares: Sequence[float], rate: float, *, lost: float = 0.0) -> Iterator[ReplayedPoll]:
     """Yield polls at fixed intervals; each source gets its share of `rate` requests per second.
 
     Rate limits take a share `lost` of the time; then all polls are postponed.
     """
     total = sum(shares)
 
-    def polls(source: int) -> Iterator[Poll]:
+    def polls(source: int) -> Iterator[ReplayedPoll]:
         interval = total / (rate * shares[source])
         first = interval * source / len(shares)
-        return (Poll(source, trace.start + _stretch(first + n * interval, lost)) for n in count())
+        return (ReplayedPoll(source, trace.start + _stretch(first + n * interval, lost)) for n in count())
 
     return heapq.merge(*map(polls, range(len(shares))), key=lambda poll: poll.at)
 
 
-def measure_delays(trace: Trace, polls: Iterator[Poll]) -> Delays:
+def measure_delays(trace: Trace, polls: Iterator[ReplayedPoll]) -> Delays:
     """Return how long the posts of the window waited for a poll. A post that no poll found does not count."""
     position = [bisect_right(posts, trace.start) for posts in trace.posts]
     polled = [trace.start] * len(trace.posts)
@@ -143,13 +143,13 @@ class AdaptivePolling:
         self._queue = [(self._due(source), source) for source in range(self._sources)]
         heapq.heapify(self._queue)
 
-    def polls(self) -> Iterator[Poll]:
+    def polls(self) -> Iterator[ReplayedPoll]:
         """Yield the polls, without end."""
         now = self._trace.start
         while True:
             now = self._next_token(now)
             due, source = self._queue[0]
-            yield Poll(source, now)
+            yield ReplayedPoll(source, now)
             self._learn(source, now)
             self._price = adjust_price(self._price, due=due, now=now, sources=self._sources, rate=self._rate)
             heapq.heapreplace(self._queue, (self._due(source), source))

@@ -16,7 +16,7 @@ from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
 from floodmark.rules.budgets import Terms
 from floodmark.rules.holding import wait_for_success
-from floodmark.rules.planner import Action, Fire, plan
+from floodmark.rules.planner import Fire, FireAction, plan
 from floodmark.store.port import Decision, Firing, NewExecution
 from floodmark.triggers import trigger_of
 
@@ -25,10 +25,10 @@ _AT_ONCE = 1000
 _INSTANT = timedelta(microseconds=1)
 
 _STATES = {
-    Action.RUN: State.QUEUED,
-    Action.QUEUE: State.WAITING,
-    Action.REPLACE: State.WAITING,
-    Action.SKIP: State.SKIPPED,
+    FireAction.RUN: State.QUEUED,
+    FireAction.QUEUE: State.WAITING,
+    FireAction.REPLACE: State.WAITING,
+    FireAction.SKIP: State.SKIPPED,
 }
 
 
@@ -135,7 +135,7 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
         executions=tuple(_execution(job, fire) for fire in planned.fires),
         next_run=planned.next_run,
         planned_until=planned.planned_until,
-        replace=any(fire.action is Action.REPLACE for fire in planned.fires),
+        replace=any(fire.action is FireAction.REPLACE for fire in planned.fires),
     )
 
 
@@ -154,7 +154,7 @@ def _park_invalid(job: DueJob, since: datetime, reason: str) -> Decision:
 
 def _execution(job: DueJob, fire: Fire) -> NewExecution:
     state, hold, reason = _STATES[fire.action], None, fire.reason
-    if fire.action in (Action.QUEUE, Action.REPLACE):
+    if fire.action in (FireAction.QUEUE, FireAction.REPLACE):
         hold = Hold.OVERLAP
     elif state is State.QUEUED and job.waits_for:
         state, hold, reason = State.WAITING, Hold.DEPENDENCY, wait_for_success(job.waits_for)

@@ -12,7 +12,7 @@ from floodmark.api.access import Recent
 from floodmark.dashboard.actions import first, read_form
 from floodmark.dashboard.flash import set_flash
 from floodmark.dashboard.job_form import ADAPTIVE, form_field, groups_of
-from floodmark.dashboard.new_jobs import Line, NewJobs
+from floodmark.dashboard.new_jobs import Line, NewJobsForm
 from floodmark.dashboard.page import forget_shared, html, page
 from floodmark.dashboard.param_form import option_fields
 from floodmark.dashboard.view import View
@@ -36,7 +36,7 @@ async def add_jobs(view: View) -> Mapping[str, Any] | Response:
     fields: Mapping[str, list[str]] = {"what": [view.query("what") or ""]}
     if view.request.method == "POST":
         fields = await read_form(view.request)
-    new = NewJobs.read(fields, zone=str(view.zone))
+    new = NewJobsForm.read(fields, zone=str(view.zone))
     planned = plan_runs(new.when, view.now, new.refusals)
     if view.query("part") == "runs":
         return html(view, "runs.html", {"planned": planned, "refusals": new.refusals})
@@ -64,12 +64,12 @@ async def add_jobs(view: View) -> Mapping[str, Any] | Response:
     }
 
 
-async def _accounts(view: View, new: NewJobs) -> list[AccountRow]:
+async def _accounts(view: View, new: NewJobsForm) -> list[AccountRow]:
     is_needed = any(find_form(source).uses_account for source in new.sources)
     return (await view.operations.accounts(limit=_LISTED)).items if is_needed else []
 
 
-async def _look_at_all(view: View, new: NewJobs) -> None:
+async def _look_at_all(view: View, new: NewJobsForm) -> None:
     """Preview every line, some of them at once."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -102,7 +102,7 @@ def _kept_previews(request: Request) -> "Recent[TargetPreview]":
     return found
 
 
-async def _save(view: View, new: NewJobs, accounts: Mapping[str, AccountRow]) -> Response | None:
+async def _save(view: View, new: NewJobsForm, accounts: Mapping[str, AccountRow]) -> Response | None:
     """Add a job for each line and open it, or the list of all; None if one was refused."""
     columns = new.columns(accounts)
     if new.refusals or not new.lines:
@@ -126,7 +126,7 @@ async def _save(view: View, new: NewJobs, accounts: Mapping[str, AccountRow]) ->
     return response
 
 
-async def _add(view: View, new: NewJobs, line: Line, columns: Mapping[str, Any]) -> None:
+async def _add(view: View, new: NewJobsForm, line: Line, columns: Mapping[str, Any]) -> None:
     assert line.preview is not None
     found = line.preview
     try:

@@ -39,7 +39,7 @@ class Change(Struct, frozen=True):
     after: str | None
 
 
-class Entry(Struct, frozen=True):
+class ShownChange(Struct, frozen=True):
     """One entry of the log, with its differences and the page of its object."""
 
     row: AuditRow
@@ -56,9 +56,9 @@ async def show_audit(view: View) -> Mapping[str, Any]:
     return {"page": found, "entries": entries, "what": what or "", "longest": LONGEST_LINKED}
 
 
-def entry_of(row: AuditRow) -> Entry:
+def entry_of(row: AuditRow) -> ShownChange:
     """Return an entry with what is needed to show it."""
-    return Entry(row, tuple(differences(row.before, row.after)), object_path(row.object))
+    return ShownChange(row, tuple(differences(row.before, row.after)), object_path(row.object))
 
 
 def differences(before: Any, after: Any) -> list[Change]:

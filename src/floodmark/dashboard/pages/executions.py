@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta, tzinfo
 from typing import Any
 
-from floodmark.dashboard.charts import Span
+from floodmark.dashboard.charts import ChartSpan
 from floodmark.dashboard.page import page
 from floodmark.dashboard.phases import Phase, phases_of
 from floodmark.dashboard.view import View
@@ -105,14 +105,14 @@ def log_of(execution: Execution, logs: Logs, batches: Sequence[TimelineEntry], z
     return sort_entries([*timeline_of(execution, zone), *batches, *acted])[::-1][:_LINES]
 
 
-def spans_of(phases: list[Phase]) -> list[Span]:
+def spans_of(phases: list[Phase]) -> list[ChartSpan]:
     """Return phases as parts of a line of time from the first begin to the last end."""
     if not phases:
         return []
     begin, end = min(phase.begin for phase in phases), max(phase.end for phase in phases)
     whole = max((end - begin).total_seconds(), 0.001)
     return [
-        Span(
+        ChartSpan(
             phase.kind,
             (phase.begin - begin).total_seconds() / whole,
             (phase.end - begin).total_seconds() / whole,

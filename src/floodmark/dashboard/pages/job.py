@@ -12,7 +12,7 @@ from floodmark.dashboard.flash import set_flash
 from floodmark.dashboard.marks import bars_of_items, bars_of_marks
 from floodmark.dashboard.page import forget_shared, page
 from floodmark.dashboard.param_form import option_fields, read_params
-from floodmark.dashboard.refusals import Refusals
+from floodmark.dashboard.refusals import PageRefusals
 from floodmark.dashboard.view import View
 from floodmark.errors import FloodmarkError, NotFound
 from floodmark.model.audit import AuditRow
@@ -104,7 +104,7 @@ async def _change(view: View, columns: Mapping[str, Any], said: str) -> Response
 async def run_with_params(view: View) -> Mapping[str, Any] | Response:
     """Run a job now, with params for this run only."""
     job = await view.operations.job(view.param("job"))
-    form, refusals = find_form(job.source), Refusals()
+    form, refusals = find_form(job.source), PageRefusals()
     fields: Mapping[str, list[str]] = {}
     if view.request.method == "POST":
         fields = await read_form(view.request)
@@ -123,7 +123,7 @@ async def run_with_params(view: View) -> Mapping[str, Any] | Response:
     }
 
 
-async def _run(view: View, job: Job, params: Mapping[str, Any], refusals: Refusals) -> Response | None:
+async def _run(view: View, job: Job, params: Mapping[str, Any], refusals: PageRefusals) -> Response | None:
     names = {option.param: f"option.{job.source}.{option.param}" for option in find_form(job.source).options}
     try:
         asked = await view.operations.run_job(job.job_id, params or None)
@@ -139,7 +139,7 @@ async def _run(view: View, job: Job, params: Mapping[str, Any], refusals: Refusa
 @page("/jobs/{job}/watermark", "watermark.html", role="operate", methods=("GET", "POST"), shared=False)
 async def set_watermark(view: View) -> Mapping[str, Any] | Response:
     """Set the watermark of a job."""
-    job, refusals = await view.operations.job(view.param("job")), Refusals()
+    job, refusals = await view.operations.job(view.param("job")), PageRefusals()
     watermark = await _watermark(view, job)
     typed = "" if watermark is None or watermark.value is None else json_text(watermark.value)
     if view.request.method == "POST":

@@ -13,7 +13,7 @@ from floodmark.dashboard.job_form import groups_of, labels_of
 from floodmark.dashboard.page import forget_shared, html, page
 from floodmark.dashboard.param_form import option_fields
 from floodmark.dashboard.view import View
-from floodmark.dashboard.when_form import DAYS, KEPT, WAYS, Planned, plan_runs
+from floodmark.dashboard.when_form import DAYS, KEPT, WAYS, PlannedRuns, plan_runs
 from floodmark.errors import Conflict, FloodmarkError
 from floodmark.model.audit import AuditRow
 
@@ -43,7 +43,7 @@ async def edit_job(view: View) -> Mapping[str, Any] | Response:
     }
 
 
-def _plan(view: View, draft: JobDraft) -> Planned | None:
+def _plan(view: View, draft: JobDraft) -> PlannedRuns | None:
     return plan_runs(draft.when, view.now, draft.refusals, anchor=draft.job.created_at)
 
 

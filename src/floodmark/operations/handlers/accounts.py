@@ -34,14 +34,14 @@ _SPARE = timedelta(seconds=15)
 _LOOPBACK_APPLICATION = (1, "loopback")
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class KnownAccount(Struct, frozen=True, kw_only=True):
     """The stored account of a name. `secrets` are there if they can be decrypted."""
 
     row: AccountRow | None = None
     secrets: TelegramAccount | None = None
 
     def __repr__(self) -> str:
-        return f"Known({self.row!r})"
+        return f"KnownAccount({self.row!r})"
 
 
 class AccountHandlers(AccountOperations, Handlers):
@@ -96,7 +96,7 @@ class AccountHandlers(AccountOperations, Handlers):
             await self.record("account.removed", f"account:{name}", before=_describe_account(row))
         return row
 
-    async def _add(self, new: NewAccount, known: Known) -> tuple[Added, Person | None]:
+    async def _add(self, new: NewAccount, known: KnownAccount) -> tuple[Added, Person | None]:
         from floodmark.sources.telegram import login  # noqa: PLC0415 - heavy
         from floodmark.sources.telegram.session_formats import read_session_text  # noqa: PLC0415
 
@@ -175,30 +175,30 @@ class AccountHandlers(AccountOperations, Handlers):
         return f"{self.resources.name}-check-{secrets.token_hex(2)}"
 
 
-async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace: bool) -> Known:
+async def expect_account(accounts: Accounts, vault: Vault, name: str, *, replace: bool) -> KnownAccount:
     """Return what is stored under the name of a new account; refuse what adding it would refuse."""
     check_name(name)
     vault.seal("", label=name)
     try:
         row = await accounts.show(name)
     except NotFound:
-        return Known()
+        return KnownAccount()
     if not replace:
         raise name_taken(name)
     try:
-        return Known(row=row, secrets=await accounts.get(name))
+        return KnownAccount(row=row, secrets=await accounts.get(name))
     except FloodmarkError:
         # Encrypted with a lost key: storing it again repairs it.
-        return Known(row=row)
+        return KnownAccount(row=row)
 
 
-def choose_proxy(given: str | None, known: Known) -> str | None:
+def choose_proxy(given: str | None, known: KnownAccount) -> str | None:
     """Return the proxy of an account: the given one, else the stored one. `InvalidInput` if it is not one."""
     mask_proxy(given)
     return given or (None if known.secrets is None else known.secrets.secrets.proxy)
 
 
-def application_of(new: NewAccount, settings: Settings, known: Known, *, is_loopback: bool) -> "Application":
+def application_of(new: NewAccount, settings: Settings, known: KnownAccount, *, is_loopback: bool) -> "Application":
     """Return the application of a session: the given one, else that of the settings, else the stored one."""
     from floodmark.sources.telegram.login import REGISTER, Application  # noqa: PLC0415 - heavy
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from floodmark.model.page import Page, last_key, page_of
 from floodmark.model.tokens import Minted, Role, SessionRow, TokenRow, Visitor
-from floodmark.operations.stored_sessions import Sessions
+from floodmark.operations.stored_sessions import DashboardSessions
 from floodmark.operations.stored_tokens import Tokens
 from floodmark.operations.tokens import TokenOperations
 
@@ -61,8 +61,8 @@ class TokenHandlers(TokenOperations, Handlers):
         return ended
 
     @cached_property
-    def _sessions(self) -> Sessions:
-        return Sessions(self.resources.database, self.resources.clock)
+    def _sessions(self) -> DashboardSessions:
+        return DashboardSessions(self.resources.database, self.resources.clock)
 
     @cached_property
     def _tokens(self) -> Tokens:

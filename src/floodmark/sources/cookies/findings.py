@@ -135,7 +135,7 @@ class PhaseFound(Struct, frozen=True, kw_only=True):
     """Results beyond the limits, in words."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ScanRecord(Struct, frozen=True, kw_only=True):
     """The results of one scan."""
 
     domain: str

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from .findings import Found
+from .findings import ScanRecord
 from .params import CookieParams
 
 LARGEST = 256 * 1024 * 1024
@@ -98,7 +98,7 @@ class RenderedPage(Struct, frozen=True, kw_only=True):
 class ScanAnswer(Struct, frozen=True, kw_only=True):
     """The response to a message: one of these, or none of them when the browser has started."""
 
-    found: Found | None = None
+    found: ScanRecord | None = None
     page: RenderedPage | None = None
     unreachable: str | None = None
     refused: str | None = None

@@ -22,7 +22,7 @@ from floodmark.errors import Permanent, SlowDown, SourceError, Transient
 from floodmark.process.framing import HEAD, encode_message, read_length
 
 from .browser import require_browser
-from .findings import Found
+from .findings import ScanRecord
 from .messages import LARGEST, BrowserRules, Order, PrintOrder, RenderedPage, RenderOrder, ScanAnswer, Start
 
 # Further browsers to try after a crash.
@@ -66,7 +66,7 @@ class Pool:
         while self._free:
             await self._free.pop().end()
 
-    async def scan(self, order: Order) -> Found:
+    async def scan(self, order: Order) -> ScanRecord:
         """Run a scan, in another browser if the first one crashes. A cancelled scan ends its browser."""
         async with self._slot():
             return await self._use_browser(lambda browser: browser.scan(order), _MORE_BROWSERS)
@@ -178,7 +178,7 @@ class _Browser:
         """Whether the parent process is running. The browser itself may have ended."""
         return self._process.returncode is None
 
-    async def scan(self, order: Order) -> Found:
+    async def scan(self, order: Order) -> ScanRecord:
         """Run one scan. After `BrowserCrashed` this browser cannot be used again, after other errors it can."""
         self.scans += 1
         answer = await self._request(order, order.scan_seconds + _EXTRA_SECONDS)

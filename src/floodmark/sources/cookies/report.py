@@ -11,7 +11,7 @@ import msgspec
 from floodmark.model.batch import Blob
 
 from .assessment import ScanFacts, assess, format_count
-from .findings import COMPLETE, PHASE_WORDS, Cookie, Found, PhaseFound
+from .findings import COMPLETE, PHASE_WORDS, Cookie, PhaseFound, ScanRecord
 from .policy import LifetimeRule, parse_policy
 from .report_html import render_page
 
@@ -21,7 +21,7 @@ JSON, HTML = "report.json", "report.html"
 
 
 def make_report(
-    found: Found, *, began: datetime, seconds: float, policy: str | None = None
+    found: ScanRecord, *, began: datetime, seconds: float, policy: str | None = None
 ) -> tuple[dict[str, Any], list[Blob]]:
     """Return the data of the report with its manifest, and the files of the manifest."""
     report = _make_data(found, began, seconds, () if policy is None else parse_policy(policy))
@@ -43,7 +43,7 @@ def _make_manifest(files: Mapping[str, Blob]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _make_data(found: Found, began: datetime, seconds: float, policy: Sequence[LifetimeRule]) -> dict[str, Any]:
+def _make_data(found: ScanRecord, began: datetime, seconds: float, policy: Sequence[LifetimeRule]) -> dict[str, Any]:
     phases = [_make_phase(phase) for phase in found.phases]
     aliases = [msgspec.to_builtins(alias) for alias in found.aliases]
     facts = ScanFacts("gpc" in found.options, policy, aliases)

@@ -19,7 +19,7 @@ from floodmark.model.hosts import DnsServer
 
 from .aliases import resolve_hosts
 from .banners import KINDS, BannerView, Kind, answer_banner, find_banner, find_by_selector
-from .findings import COMPLETE, Alias, Banner, Found, PhaseFound, Visit
+from .findings import COMPLETE, Alias, Banner, PhaseFound, ScanRecord, Visit
 from .messages import Order
 from .params import custom_urls
 from .parties import registrable_domain
@@ -47,7 +47,7 @@ class PageUnreachable(Exception):
 
 async def scan(
     browser: Browser, order: Order, user_agent: str | None = None, dns_server: DnsServer | None = None
-) -> Found:
+) -> ScanRecord:
     """Run all phases. Raises `PageUnreachable` without a start page, `Crashed` if the browser has ended."""
     try:
         return _make_storable(await _Scan(browser, order, user_agent, dns_server).run())
@@ -71,7 +71,7 @@ class _Scan:
         self._agent, self._is_driven = user_agent or "", False
         self._managers: tuple[str, ...] = ()
 
-    async def run(self) -> Found:
+    async def run(self) -> ScanRecord:
         before, seen = await self._run_first_phase()
         phases = [before]
         if seen is not None:
@@ -84,7 +84,7 @@ class _Scan:
                 "sites could recognise the scan as a program, and some consent managers hide from programs"
             )
         aliases = await self._find_aliases()
-        return Found(
+        return ScanRecord(
             domain=self._order.domain,
             start=self._start,
             final=self._final,
@@ -294,9 +294,9 @@ class _Scan:
         return [(link, depth) for link in found if _is_page_of(link, hosts)]
 
 
-def _make_storable(found: Found) -> Found:
+def _make_storable(found: ScanRecord) -> ScanRecord:
     """Return the results without what databases reject: NUL, lone surrogates, very long texts."""
-    return msgspec.convert(_clean(msgspec.to_builtins(found, builtin_types=(bytes,))), Found)
+    return msgspec.convert(_clean(msgspec.to_builtins(found, builtin_types=(bytes,))), ScanRecord)
 
 
 def _clean(value: Any) -> Any:

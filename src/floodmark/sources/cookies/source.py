@@ -15,7 +15,7 @@ from floodmark.observability.events import Events, ScanEnded
 from floodmark.settings import Settings
 from floodmark.sources.port import Context, Target
 
-from .findings import Found
+from .findings import ScanRecord
 from .messages import BrowserRules, Order
 from .params import NAMES, check_custom_pages, complete_spec, normalize_domain, parse_params, start_urls
 from .pool import Pool
@@ -83,7 +83,7 @@ class CookiesSource:
             return target
         return replace(target, params={**await self._profiles(context.execution_id), **target.params})
 
-    async def _scan(self, order: Order) -> Found:
+    async def _scan(self, order: Order) -> ScanRecord:
         try:
             found = await self.pool.scan(order)
         except SlowDown:
@@ -124,7 +124,7 @@ def browser_rules(settings: Settings) -> BrowserRules:
     )
 
 
-def _summarize(found: Found, report: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize(found: ScanRecord, report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "result": report["result"],
         "findings": [finding["text"] for finding in report["findings"]],
