@@ -27,7 +27,7 @@ class ProofLink(Struct, frozen=True, kw_only=True):
 
 
 class ProofHead(Struct, frozen=True, kw_only=True):
-    """The end of the chain of a stream. Whoever knows its digest can check everything before it."""
+    """The end of the chain of a stream. Its digest is enough to check everything before it."""
 
     stream: str
     links: Annotated[int, Meta(description="The number of links.")]

@@ -67,7 +67,7 @@ def _make_root(root: Path) -> None:
     if missing:
         root.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
 def _open_or_make(parent: int, name: str) -> int:
@@ -93,8 +93,10 @@ def _make_by_path(root: Path, parts: tuple[str, ...]) -> None:
         folder.mkdir(exist_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Write a folder to the disk: only then a new name in it is durable."""
     if os.name != "posix":
+        # Other systems cannot open a folder.
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

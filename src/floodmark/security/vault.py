@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import SecretStr
 
 from floodmark.errors import Conflict, InvalidInput, Unavailable
+from floodmark.process.inner_folders import sync_folder
 
 SHORTEST_KEY = 16
 KEY_FILE = "secret.key"
@@ -120,7 +121,7 @@ class Vault:
                 spare.replace(self._old_file)
                 self._new_file.replace(self._file)
                 if os.name == "posix":
-                    _sync_folder(self._file.parent)
+                    sync_folder(self._file.parent)
 
     @property
     def _new_file(self) -> Path:
@@ -235,7 +236,7 @@ def _create(path: Path) -> None:
     finally:
         Path(name).unlink()
     if os.name == "posix":
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _link(made: str, path: Path) -> None:
@@ -244,14 +245,6 @@ def _link(made: str, path: Path) -> None:
     except FileExistsError:
         # The other process was first; its file was complete before it got this name.
         return
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

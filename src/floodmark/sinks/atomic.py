@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from floodmark.errors import Unavailable
-from floodmark.process.inner_folders import make_inner_folder
+from floodmark.process.inner_folders import make_inner_folder, sync_folder
 
 fcntl: Any
 try:
@@ -120,18 +120,6 @@ def _sweep(folder: Path) -> None:
     with explain_errors(folder):
         for left in folder.glob(f".*{_TEMPORARY}"):
             left.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write a folder to the disk: only then a new name in it is durable."""
-    if os.name != "posix":
-        # Other systems cannot open a folder.
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

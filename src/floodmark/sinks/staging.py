@@ -18,8 +18,9 @@ from typing import IO, Any
 
 from floodmark.errors import Unavailable
 from floodmark.process.failpoints import failpoint
+from floodmark.process.inner_folders import sync_folder
 
-from .atomic import explain_errors, make_folder, sync_folder
+from .atomic import explain_errors, make_folder
 
 fcntl: Any
 try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from floodmark.model.media import content_path
 from floodmark.process.failpoints import failpoint
-from floodmark.process.inner_folders import make_inner_folder, open_inner_file
+from floodmark.process.inner_folders import make_inner_folder, open_inner_file, sync_folder
 
 fcntl: Any
 try:
@@ -71,7 +71,7 @@ class PartialFile:
         # Also if there is one with this content: its new date protects it from being deleted now.
         os.utime(self._path)
         self._path.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         failpoint("media.placed")
         return digest
 
@@ -122,13 +122,3 @@ def delete_content(folder: Path, hashes: list[str]) -> list[str]:
             pass
         gone.append(digest)
     return gone
-
-
-def _sync_folder(folder: Path) -> None:
-    if fcntl is None:
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from floodmark.errors import Unavailable
-from floodmark.process.inner_folders import make_inner_folder, open_inner_file
+from floodmark.process.inner_folders import make_inner_folder, open_inner_file, sync_folder
 
 fcntl: Any
 try:
@@ -66,17 +66,6 @@ def _sweep(folder: Path) -> None:
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < before:
                 path.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Write a folder to the disk: only then a new name in it is durable."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def lock_file(file: IO[bytes]) -> bool:

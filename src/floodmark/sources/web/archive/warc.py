@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from floodmark.outbound.client import HttpAnswer
 from floodmark.process.failpoints import failpoint
-from floodmark.process.inner_folders import make_inner_folder, refuse_link
+from floodmark.process.inner_folders import make_inner_folder, refuse_link, sync_folder
 from floodmark.version import __version__
 
-from .files import OPEN, explain_errors, finish_left_files, folder_name, lock_file, sync_folder
+from .files import OPEN, explain_errors, finish_left_files, folder_name, lock_file
 from .payloads import Capture, Payloads
 
 if TYPE_CHECKING:
