@@ -177,6 +177,40 @@ async def test_steps_that_were_planned_for_empty_tables_read_few_rows_of_large_o
     assert {name: found for name, found in measured.items() if found.read > ENDED / 10} == {}
 
 
+@pytest.mark.spec("B17", "G8")
+async def test_the_relay_looks_each_event_up_though_the_statistics_say_that_there_are_none(
+    postgres_only: Opened, typed: asyncpg.Connection
+) -> None:
+    """Even before the next comparison of sizes: a burst of events comes within a second."""
+    events, limit = 10_000, 500
+    fill = (
+        f"""INSERT INTO items (stream, key, collected_at, data, content_hash, execution_id, fence)
+        SELECT 's', 'k' || n, now(), '{{}}', 'h', 'e', 1 FROM generate_series(1, {events}) n""",
+        f"""INSERT INTO outbox (stream, key, revision, created_at)
+        SELECT 's', 'k' || n, 1, now() FROM generate_series(1, {events}) n""",
+    )
+    emptied = ("DELETE FROM items", "DELETE FROM outbox", "ANALYZE items, item_revisions, outbox")
+
+    async def relay(resources: Resources) -> int:
+        return await resources.keeping.relay(_discard, limit=limit)
+
+    async with postgres_only() as resources:
+        assert isinstance(resources.database, PostgresDatabase)
+        resources.database.replanning.every = 3600.0
+        assert await relay(resources) == 0
+        for statement in (*fill, *emptied, *fill):
+            await typed.execute(statement)
+        measured = await measure(resources, relay)
+
+    assert measured.rows == limit
+    # The deleted events are passed over once.
+    assert measured.read < events + 20 * limit
+
+
+async def _discard(_: object) -> None:
+    pass
+
+
 @pytest.mark.spec("B17")
 def test_plans_are_made_again_when_a_table_has_grown_fourfold() -> None:
     assert not has_grown({"jobs": 0}, {"jobs": 8})

@@ -153,21 +153,25 @@ ON CONFLICT (media_id) DO UPDATE
 # Held to the end of the transaction, so that even two leaders relay one after the other and in order.
 _ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
+# Rows are looked up by their keys, whatever the statistics say: those of a table that was analysed just after all its
+# rows had been deleted make a plan that reads all events for every event.
 _NUMBER = """
-WITH unsent AS (SELECT seq FROM outbox WHERE sent_at IS NULL ORDER BY seq LIMIT $1),
+WITH unsent AS MATERIALIZED (SELECT seq FROM outbox WHERE sent_at IS NULL ORDER BY seq LIMIT $1),
 base AS (SELECT COALESCE(max(position), 0) AS position FROM outbox WHERE position IS NOT NULL),
-numbered AS (
+numbered AS MATERIALIZED (
     SELECT unsent.seq, base.position + row_number() OVER (ORDER BY unsent.seq) AS position FROM unsent, base
 ), marked AS (
     UPDATE outbox o SET position = n.position, sent_at = clock_timestamp()
-      FROM numbered n WHERE o.seq = n.seq RETURNING o.*
+      FROM numbered n WHERE o.seq = n.seq AND o.seq = ANY (ARRAY(SELECT seq FROM unsent)) RETURNING o.*
 )
 SELECT m.position, m.stream, m.key, m.revision,
        CASE WHEN r.key IS NULL THEN i.occurred_at ELSE r.occurred_at END, COALESCE(r.collected_at, i.collected_at),
        COALESCE(r.data, i.data), COALESCE(r.deleted, i.deleted), i.tenant_id, i.user_id, m.traceparent
   FROM marked m
-  JOIN items i ON i.stream = m.stream AND i.key = m.key
-  LEFT JOIN item_revisions r ON r.stream = m.stream AND r.key = m.key AND r.revision = m.revision
+  CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.stream = m.stream AND i.key = m.key LIMIT 1) i
+  LEFT JOIN LATERAL (
+    SELECT * FROM item_revisions r
+     WHERE r.stream = m.stream AND r.key = m.key AND r.revision = m.revision LIMIT 1) r ON true
  ORDER BY m.position
 """
 
