@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from typer import testing
 from typer.main import get_command
@@ -95,6 +96,13 @@ class CommandLine:
         modules = "feeds, faulty, nofeeds, chatty, system.test_moving"
         self.folder, self.settings = folder, {"PYTHON_MODULES": modules, **settings}
         (folder / "feeds.py").write_text(COLLECTORS, encoding="utf-8")
+
+    @classmethod
+    def installed(cls, folder: Path, database: Path, **settings: str) -> Self:
+        """The same, with a copy of an empty SQLite database in its usual place: making a new one takes a while."""
+        (folder / ".floodmark").mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(database, folder / ".floodmark" / "floodmark.db")
+        return cls(folder, **settings)
 
     def options(self) -> list[str]:
         return [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]

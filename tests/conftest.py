@@ -14,6 +14,7 @@ the environment the shared one is not ours to kill.
 import asyncio
 import gc
 import inspect
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -26,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # the library leaves it unannotated
 
+from floodmark.observability.logs import CHATTY
 from servers import Postgres, Server, ServerMissingError, Valkey
 from skipping import not_tested
 
@@ -46,10 +48,12 @@ S = TypeVar("S", bound=Server)
 # The model only computes; the deaths of processes are mostly waited for.
 _BY_THEMSELVES = ("tests/chaos/test_model.py", "tests/chaos/test_deaths.py")
 _OF_SOURCES = ("tests/chaos/test_telegram_", "tests/chaos/test_web_")
-# Fixtures that tests are parametrised with: databases of either kind, with and without Redis.
-_DATABASES = {
+# What tests are parametrised with: databases of either kind, with and without Redis; commands that open the database
+# themselves, and commands that ask a server.
+_INSTALLATIONS = {
     *("sqlite", "sqlite_copy", "sqlite_url", "redis_on_sqlite"),
     *("postgresql", "postgres_only", "pg_clean", "pg_url", "redis_on_postgres"),
+    *("here", "there"),
 }
 
 
@@ -77,39 +81,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the longest tests, those of chaos, first. Without `--thorough`, leave out long tests and second databases."""
+    """Run those of chaos first, which take longest. Without `--thorough`, omit long tests and second installations."""
     items.sort(key=lambda item: "chaos" not in item.path.parts)
     if not config.getoption("--thorough"):
-        kept = on_one_database([item for item in items if not item.get_closest_marker("thorough")])
+        kept = on_one_installation([item for item in items if not item.get_closest_marker("thorough")])
         left_out = set(items).difference(kept)
         items[:] = kept
         config.hook.pytest_deselected(items=list(left_out))
 
 
-def on_one_database(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return each test that runs on several databases only once, about half of them on each kind.
+def on_one_installation(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return each test that runs on several installations only once, about half of them on each kind.
 
     Tests of ports, of killed processes and of SQL itself run on all: what they prove is the same everywhere, so a test
     of something above them may trust it.
     """
     variants: dict[object, list[pytest.Item]] = {}
     for item in items:
-        variants.setdefault(_without_database(item) or item, []).append(item)
+        variants.setdefault(_without_installation(item) or item, []).append(item)
     # The name decides, so a test has the same database in every run and in every process.
     chosen = {id(several[crc32(repr(test).encode()) % len(several)]) for test, several in variants.items()}
     return [item for item in items if id(item) in chosen]
 
 
-def _without_database(item: pytest.Item) -> tuple[str, ...] | None:
-    """Return what the variants of a test on several databases have in common; None for any other test."""
+def _without_installation(item: pytest.Item) -> tuple[str, ...] | None:
+    """Return what the variants of a test on several installations have in common; None for any other test."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return None
     if set(item.path.parts) & {"contracts", "chaos"} or item.get_closest_marker("every_database"):
         return None
     params = item.callspec.params
-    if not any(str(value) in _DATABASES for value in params.values()):
+    if not any(str(value) in _INSTALLATIONS for value in params.values()):
         return None
-    others = [f"{name}={value!r}" for name, value in params.items() if str(value) not in _DATABASES]
+    others = [f"{name}={value!r}" for name, value in params.items() if str(value) not in _INSTALLATIONS]
     return (item.nodeid.partition("[")[0], *others)
 
 
@@ -187,6 +191,14 @@ def no_collectors_left_behind() -> Iterator[None]:
     """Forget the `feeds` that a command imported in this process: a server judges functions of imported modules."""
     yield
     sys.modules.pop("feeds", None)
+
+
+@pytest.fixture(autouse=True)
+def no_log_level_left_behind() -> Iterator[None]:
+    """Set the levels of loggers back that a command in this process has set. Otherwise each statement is logged."""
+    yield
+    for logger in (logging.getLogger(), *map(logging.getLogger, CHATTY)):
+        logger.setLevel(logging.WARNING)
 
 
 @pytest.fixture

@@ -138,11 +138,11 @@ async def test_a_restored_database_keeps_the_earlier_one(sqlite_copy: str, tmp_p
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
     for key in keys():
         monkeypatch.delenv(key, raising=False)
     monkeypatch.chdir(tmp_path)
-    return CommandLine(tmp_path)
+    return CommandLine.installed(tmp_path, migrated_sqlite)
 
 
 def fill(cli: CommandLine, numbers: Sequence[int]) -> Path:

@@ -36,9 +36,9 @@ def untouched_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
     monkeypatch.chdir(tmp_path)
-    return CommandLine(tmp_path)
+    return CommandLine.installed(tmp_path, migrated_sqlite)
 
 
 @pytest.fixture

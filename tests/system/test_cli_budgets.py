@@ -12,10 +12,12 @@ SITE, FEED = "https://example.com/", "https://example.com/feed.xml"
 
 
 @pytest.fixture(params=["here", "there"])
-def cli(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
+def cli(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> Iterator[CommandLine]:
     """Commands on the database itself, and through a server."""
     monkeypatch.chdir(tmp_path)
-    here = CommandLine(tmp_path)
+    here = CommandLine.installed(tmp_path, migrated_sqlite)
     if request.param == "here":
         yield here
         return
@@ -74,10 +76,10 @@ def test_a_job_is_added_adaptive_and_edited(cli: CommandLine) -> None:
 
 @pytest.mark.spec("B1", "T14")
 def test_a_channel_is_adaptive_by_default_if_the_settings_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path, JOB_SCHEDULE="adaptive", BUDGET_DEFAULT_PER_MINUTE="17")
+    cli = CommandLine.installed(tmp_path, migrated_sqlite, JOB_SCHEDULE="adaptive", BUDGET_DEFAULT_PER_MINUTE="17")
     job = cli.good("add", "telegram", "@harbour", "--json").json
     assert (job["schedule_type"], job["interval_seconds"], job["budget"]) == ("adaptive", None, "default")
     assert cli.good("budgets", "show", "default", "--json").json["requests"] == 17

@@ -9,9 +9,11 @@ from command_line import CommandLine
 pytestmark = pytest.mark.spec("B10", "V1")
 
 
-def test_counts_and_the_map_are_shown_or_say_who_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_and_the_map_are_shown_or_say_who_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     assert "Nothing was counted in this time." in cli.good("minutes").out
     assert "Not measured yet." in cli.good("freshness", "--map").out
     cli.good("add", "feed", "https://example.com/feed.xml", "--name", "feed")

@@ -16,10 +16,12 @@ pytestmark = pytest.mark.spec("B13", "V1")
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def test_gaps_and_chains_are_shown_or_say_what_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_and_chains_are_shown_or_say_what_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     """A new installation has none."""
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     cli.good("add", "feed", "https://example.com/feed.xml", "--name", "feed")
     assert "No gaps are known." in cli.good("gaps").out
     assert "Nothing is known about its completeness." in cli.good("gaps", "feed").out
@@ -32,10 +34,12 @@ def test_gaps_and_chains_are_shown_or_say_what_makes_them(tmp_path: Path, monkey
     cli.refused("verify", "--head", "0" * 64, says="need one chain")
 
 
-def test_files_are_verified_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_verified_without_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     """A third party needs the two files and the published digest."""
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     rows = [
         ProvenItem(key=key, revision=1, collected_at=NOON, deleted=False, occurred_at=None, data={"text": key})
         for key in "abc"

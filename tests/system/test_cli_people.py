@@ -26,7 +26,14 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    return CommandLine.installed(tmp_path, migrated_sqlite)
+
+
+@pytest.fixture
+def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """A folder without a database."""
     monkeypatch.chdir(tmp_path)
     return CommandLine(tmp_path)
 
@@ -65,21 +72,21 @@ def test_a_job_is_edited_enabled_and_disabled(cli: CommandLine) -> None:
 
 
 @pytest.mark.spec("G8")
-def test_reading_creates_no_database(cli: CommandLine) -> None:
+def test_reading_creates_no_database(new: CommandLine) -> None:
     for command in (["ls"], ["history"], ["stats"], ["events"], ["dlq"], ["limits"], ["watermark"], ["audit"]):
-        cli.good(*command)
-    assert cli("doctor").code == 1
-    cli.refused("show", "news", says="news")
-    cli.refused("events", "--follow", says="there is no database")
-    assert not (cli.folder / ".floodmark").exists()
-    cli.good("add", "feed", FEED)
-    assert (cli.folder / ".floodmark").exists()
+        new.good(*command)
+    assert new("doctor").code == 1
+    new.refused("show", "news", says="news")
+    new.refused("events", "--follow", says="there is no database")
+    assert not (new.folder / ".floodmark").exists()
+    new.good("add", "feed", FEED)
+    assert (new.folder / ".floodmark").exists()
 
 
 @pytest.mark.spec("G9")
-def test_a_folder_that_cannot_be_written_is_named_with_the_setting_that_moves_it(cli: CommandLine) -> None:
-    (cli.folder / "data").write_text("a file", encoding="utf-8")
-    said = cli.refused("add", "feed", FEED, "--set", "DATABASE_URL=sqlite:///data/floodmark.db", says="data", code=1)
+def test_a_folder_that_cannot_be_written_is_named_with_the_setting_that_moves_it(new: CommandLine) -> None:
+    (new.folder / "data").write_text("a file", encoding="utf-8")
+    said = new.refused("add", "feed", FEED, "--set", "DATABASE_URL=sqlite:///data/floodmark.db", says="data", code=1)
     assert "cannot be written" in said.err
     assert "DATABASE_URL=" in said.err
 

@@ -26,9 +26,9 @@ def untouched_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path, FLOODMARK_SECRET_KEY=KEY)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite, FLOODMARK_SECRET_KEY=KEY)
     cli.good("add", "python", "feeds:ticks", "--name", "news", "--every", "1h")
     return cli
 

@@ -490,11 +490,11 @@ def doomed() -> Iterator[Doomed]:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
     for key in keys():
         monkeypatch.delenv(key, raising=False)
     monkeypatch.chdir(tmp_path)
-    return CommandLine(tmp_path)
+    return CommandLine.installed(tmp_path, migrated_sqlite)
 
 
 def fill(folder: Path, numbers: Sequence[int], **settings: Any) -> None:

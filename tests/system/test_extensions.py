@@ -102,14 +102,16 @@ def install_examples(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.spec("G3", "G4")
-def test_a_source_and_a_sink_of_other_packages_work_as_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_and_a_sink_of_other_packages_work_as_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     """From `pip install` to collected items and delivered events; the settings of each come from its section."""
     installed = install_examples(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setenv("PYTHONPATH", str(installed))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "floodmark.toml").write_text('[extensions.ndjson]\ntoken = "canary"\n')
-    cli = CommandLine(tmp_path, HTTP_ALLOW_HOSTS="127.0.0.1", WEB_DOMAIN_DELAY="0")
+    cli = CommandLine.installed(tmp_path, migrated_sqlite, HTTP_ALLOW_HOSTS="127.0.0.1", WEB_DOMAIN_DELAY="0")
     with elsewhere() as server:
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("NDJSON_URL", f"{url}/events")
@@ -219,10 +221,10 @@ def test_a_trigger_that_fails_makes_its_job_invalid_and_no_other() -> None:
 
 @pytest.mark.usefixtures("sunrise")
 def test_a_job_of_a_source_without_a_form_has_the_options_of_all_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     added = cli.good("add", "folder", "inbox", "--every", "1m", "--param", "depth=2", "--json").json
 
     assert (added["source"], added["target"], added["params"]) == ("folder", "inbox", {"depth": 2})
@@ -230,9 +232,11 @@ def test_a_job_of_a_source_without_a_form_has_the_options_of_all_jobs(
 
 
 @pytest.mark.usefixtures("sunrise")
-def test_a_broken_form_hides_no_other_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_form_hides_no_other_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     listed = " ".join(cli.good("add", "--help").out.replace("│", " ").split())
 
     assert "lost Its options are unknown: lost of floodmark.forms cannot be loaded from sunrise" in listed

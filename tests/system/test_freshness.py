@@ -168,9 +168,11 @@ async def test_the_leader_exports_its_budgets(resources: Resources) -> None:
     assert [found("floodmark_budget_price", {"budget": name}) for name in names] == [1000, None]
 
 
-def test_the_command_shows_budgets_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_shows_budgets_and_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    cli = CommandLine(tmp_path)
+    cli = CommandLine.installed(tmp_path, migrated_sqlite)
     assert "No adaptive jobs yet." in cli.good("freshness").out
     cli.good("budgets", "set", "news", "--per-minute", "30")
     cli.good("add", "feed", "https://example.com/feed.xml", "--name", "feed", "--adaptive", "--budget", "news")

@@ -103,7 +103,15 @@ async def _is_fired(typed: Typed) -> bool:
 
 
 @pytest.mark.spec("E4")
-@pytest.mark.parametrize("change", ["schedule_enabled = FALSE", "paused = TRUE", "scheduler_version = 1"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "schedule_enabled = FALSE",
+        # The same column decides, by a trigger of the database: `test_schedule_trigger`.
+        pytest.param("paused = TRUE", marks=pytest.mark.thorough),
+        pytest.param("scheduler_version = 1", marks=pytest.mark.thorough),
+    ],
+)
 async def test_a_disabled_job_fires_no_more(typed: Typed, change: str) -> None:
     await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('typed', 'nothing', 1, 'queue')")
     await eventually(lambda: _is_fired(typed))

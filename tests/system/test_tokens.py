@@ -26,9 +26,9 @@ def store(database: AnyDatabase) -> Tokens:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated_sqlite: Path) -> CommandLine:
     monkeypatch.chdir(tmp_path)
-    return CommandLine(tmp_path)
+    return CommandLine.installed(tmp_path, migrated_sqlite)
 
 
 # In the store

@@ -44,9 +44,11 @@ main()
     ("command", "said"),
     [
         (("up", "--port", "0", "--seconds", "1"), "is up"),
-        (("demo", "--seconds", "1"), "0 missing"),
-        (("testing", "web", "--pages", "3", "--seconds", "1"), "http://127.0.0.1"),
-        (("testing", "telegram", "--port", "0", "--seconds", "1"), "127.0.0.1"),
+        pytest.param(("demo", "--seconds", "1"), "0 missing", marks=pytest.mark.thorough),
+        pytest.param(
+            ("testing", "web", "--pages", "3", "--seconds", "1"), "http://127.0.0.1", marks=pytest.mark.thorough
+        ),
+        pytest.param(("testing", "telegram", "--port", "0", "--seconds", "1"), "127.0.0.1", marks=pytest.mark.thorough),
     ],
     ids=["up", "demo", "web", "telegram"],
 )
