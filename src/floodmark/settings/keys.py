@@ -702,4 +702,5 @@ class Settings(BaseModel):
 
     def __repr_args__(self) -> Iterator[tuple[str, str]]:
         # Tracebacks and debuggers show this: no secret may be in it.
-        return ((row.key.lower(), row.value) for row in self.rows() if row.origin != "default")
+        names = (name for name in type(self).model_fields if self.origin(name) != "default")
+        return ((name, format_value(getattr(self, name))) for name in names)

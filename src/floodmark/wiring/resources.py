@@ -113,6 +113,10 @@ class Resources(Struct, frozen=True, kw_only=True):
         """The registry of the metrics of this process."""
         return self.metrics.registry
 
+    def __repr__(self) -> str:
+        # asyncio describes every result of a task when it sets its signal handlers, and the fields are long.
+        return f"<Resources of {self.name}>"
+
 
 def call_policy(settings: Settings) -> CallPolicy:
     """Return the timeouts, retries and circuit breakers of calls to Telegram, web sites and Redis."""
