@@ -1,6 +1,7 @@
 """A browser, which may not be there, and something to scan."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,6 +23,16 @@ def chromium() -> Path:
         return find_chromium(os.environ.get("FLOODMARK_CHROMIUM"), os.environ)
     except BrowserMissing as missing:
         not_tested(f"{missing} ({missing.hint}).")
+
+
+@pytest.fixture(scope="session")
+def shell(chromium: Path) -> Path:
+    """Chromium's headless shell, where there is one: it shows pages the same for less than half of the CPU time.
+
+    Not for scans: their visitor is a Chromium that hides that it has no window.
+    """
+    found = shutil.which("chromium-headless-shell")
+    return Path(found) if found else chromium
 
 
 @pytest.fixture(scope="module")

@@ -178,9 +178,9 @@ SECOND_LAYERS = [
 ]
 
 
-async def test_the_buttons_of_banners_are_found(chromium: Path) -> None:
+async def test_the_buttons_of_banners_are_found(shell: Path) -> None:
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        browser = await driver.chromium.launch(executable_path=shell, args=list(FLAGS))
         context = await browser.new_context()
         await context.add_init_script(script=observer_script(TOKEN))
         page = await context.new_page()
