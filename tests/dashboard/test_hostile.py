@@ -71,7 +71,7 @@ async def test_hostile_content_is_inert_on_every_page(site: Site, window: Window
         assert await page.locator("main script, main img, main [onload], main [onmouseover]").count() == 0, path
         assert await page.locator("a[href^='javascript']").count() == 0, path
         size = await page.evaluate("document.documentElement.outerHTML.length")
-        # Only the form that edits a name of a million characters has to contain it.
+        # Only the form that edits a name of half a million characters has to contain it.
         assert size < 400_000 or path.endswith("/edit"), (path, size)
         overflow = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert overflow <= 0, f"{path} is {overflow} px too wide"

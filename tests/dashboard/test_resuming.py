@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
+from backends import opening
 from command_line import CommandLine
 from dashboard.conftest import Window
 from dashboard.site import Site
+from floodmark.model.audit import Actor
+from floodmark.operations.local import LocalOperations
 from floodmark.testing.eventually import eventually
 from servers import free_port
+from system.stores import a_spec
 
 pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
@@ -57,20 +61,21 @@ async def test_a_page_follows_a_server_that_was_killed_and_started_again(
             await expect(page.locator("main")).to_contain_text("No jobs")
             server.kill()
             await is_late(page)
-        await _add_job(cli, "meanwhile")
+        await _add_job(sqlite_copy, "meanwhile")
         await expect(page.locator("main")).to_contain_text("No jobs")
         with cli.running(*api):
             await is_live(page)
             await expect(page.locator("main")).to_contain_text("meanwhile")
             # And it follows again, in the same page.
-            await _add_job(cli, "afterwards")
+            await _add_job(sqlite_copy, "afterwards")
             await expect(page.locator("main")).to_contain_text("afterwards")
             await is_live(page)
 
 
-async def _add_job(cli: CommandLine, name: str) -> None:
-    added = await asyncio.to_thread(cli.real, "add", "python", "feeds:news", "--every", "1h", "--name", name)
-    assert added.code == 0, added
+async def _add_job(database_url: str, name: str) -> None:
+    """Add a job as another process would."""
+    async with opening(database_url)() as resources:
+        await LocalOperations(resources, Actor(who="tests")).add_job(a_spec("feeds:news", name=name))
 
 
 async def _reach(page: Page, url: str) -> None:
