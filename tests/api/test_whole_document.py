@@ -194,6 +194,7 @@ def serving_place(url: str) -> Iterator[Place]:
 
 
 @pytest.mark.spec("V8", "G9")
+@pytest.mark.thorough
 def test_whatever_is_asked_is_answered_as_documented(
     on_postgresql: Place, subtests: pytest.Subtests, is_thorough: bool
 ) -> None:

@@ -85,6 +85,7 @@ async def in_mid_scan(shop: Shop) -> list[int]:
     return below
 
 
+@pytest.mark.thorough
 async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
     resources: Resources, source: CookiesSource, shop: Shop
 ) -> None:

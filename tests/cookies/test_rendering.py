@@ -91,6 +91,7 @@ async def test_an_endless_script_costs_one_page(site: Site, sqlite_copy: str, ch
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_browsers_of_crawls_are_limited_and_end_with_the_worker(
     site: Site, sqlite_copy: str, chromium: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ async def test_a_scan_sees_what_a_visitor_sees(scanner: CookiesSource, shop: Sho
     assert evidence.endswith(" s after the visit began; kept for 1 year.")
 
 
+@pytest.mark.thorough
 async def test_an_operator_may_want_to_be_recognised(shop: Shop) -> None:
     shop.agents.clear()
     async with CookiesSource(
@@ -184,6 +185,7 @@ async def test_an_operator_may_want_to_be_recognised(shop: Shop) -> None:
     assert set(shop.agents) == {report["user_agent"]} == {"ExampleScanner/1.0 (+https://example.com)"}
 
 
+@pytest.mark.thorough
 async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, shop: Shop) -> None:
     def visited(report: dict[str, Any]) -> list[tuple[str, int]]:
         visits = report["phases"][0]["visits"]
@@ -200,6 +202,7 @@ async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, sho
     assert not [path for path in shop.asked if "pdf" in path or "logout" in path or "tracker" in path]
 
 
+@pytest.mark.thorough
 async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> None:
     report = await scanned(scanner, shop, "plain.test", accept_selector="button", reject_selector=".no-such-thing")
 
@@ -300,6 +303,7 @@ max_days = 365
 
 
 @pytest.mark.spec("B14")
+@pytest.mark.thorough
 async def test_the_visitor_is_as_the_job_says(scanner: CookiesSource, shop: Shop) -> None:
     def made(purposes: set[int]) -> str:
         return tc_string(purposes=purposes, interests={2}, vendors=purposes, others=set())

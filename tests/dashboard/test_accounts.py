@@ -89,6 +89,7 @@ async def test_an_account_is_added_by_phone_code_and_password(site: Site, window
     assert [cookie["name"] for cookie in await page.context.cookies() if "login" in str(cookie["name"])] == []
 
 
+@pytest.mark.thorough
 async def test_an_account_is_added_with_a_session_tested_parked_and_removed(
     site: Site, window: Window, server: LoopbackTelegram
 ) -> None:

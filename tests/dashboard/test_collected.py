@@ -140,6 +140,7 @@ async def test_a_stream_shows_its_days_and_its_job(site: Site, window: Window) -
         assert (await client.get("/collected/nowhere%3Ax")).status_code == 404
 
 
+@pytest.mark.thorough
 async def test_a_post_is_shown_as_a_post(site: Site, window: Window) -> None:
     text = "🚨 Fire <b>now</b>, see the map and #harbour"
     entities = [
@@ -198,6 +199,7 @@ async def test_the_revisions_of_a_page_are_compared(site: Site, window: Window) 
         assert "There is no earlier revision" in first
 
 
+@pytest.mark.thorough
 async def test_a_feed_entry_and_other_items_are_readable(site: Site, window: Window) -> None:
     await given_items(site, FEED, an_entry("a", "Fire", tags=["x"], enclosures=[{"url": "https://news.example/a.mp3"}]))
     await given_items(site, "python:prices", Item("wheat", {"price": 212.5, "nested": {"a": [1]}}, NOW))
@@ -243,6 +245,7 @@ async def test_a_cookie_report_has_its_evidence(site: Site, window: Window) -> N
     await look_at(page)
 
 
+@pytest.mark.thorough
 async def test_what_is_shown_is_downloaded(site: Site, window: Window) -> None:
     await given_items(site, HARBOUR, a_post(1, "fire"), a_post(2, "ferry"), a_post(3, "big fire", gone=True))
     await given_items(site, FEED, an_entry("a", "Fire"), source="feed")
@@ -279,6 +282,7 @@ def _read(path: Any) -> str:
     return str(path.read_text("utf-8-sig"))
 
 
+@pytest.mark.thorough
 async def test_a_download_that_is_given_up_ends(site: Site) -> None:
     """Its rows are larger than what waits for a slow browser."""
     await given_items(site, HARBOUR, *(a_post(number, "fire " * 40_000) for number in range(1, 41)))
@@ -326,6 +330,7 @@ async def test_without_an_index_items_are_still_listed(sqlite: Opened) -> None:
         assert "search is off" in (await client.get("/find?q=fire")).text
 
 
+@pytest.mark.thorough
 async def test_hostile_items_are_inert(site: Site, window: Window) -> None:
     entities = [{"type": "bold", "offset": -5, "length": 10**9}, {"type": "url", "offset": 0, "length": 10}, "x", None]
     await given_items(
@@ -364,6 +369,7 @@ async def test_hostile_items_are_inert(site: Site, window: Window) -> None:
         assert overflow <= 0, f"{path} is {overflow} px too wide"
 
 
+@pytest.mark.thorough
 async def test_the_list_can_be_read_by_everyone(site: Site, window: Window) -> None:
     await given_items(site, HARBOUR, a_post(1, "Fire in the harbour"), a_post(2, "حريق في الميناء", gone=True))
     await given_items(site, FEED, an_entry("a", "Fire"), source="feed")

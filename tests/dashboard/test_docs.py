@@ -32,6 +32,7 @@ async def test_an_operation_is_found_and_its_command_works(site: Site, window: W
     assert await page.locator("article.operation:visible").count() > 50
 
 
+@pytest.mark.thorough
 async def test_it_reads_and_searches_without_a_script(site: Site, browser: Browser) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
@@ -45,6 +46,7 @@ async def test_it_reads_and_searches_without_a_script(site: Site, browser: Brows
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_it_is_for_everyone(site: Site) -> None:
     token, prefix = await site.token("read"), {"X-Forwarded-Prefix": "/monitor"}
     async with site.client() as nobody, site.client(token) as reader, site.client(token, headers=prefix) as other:

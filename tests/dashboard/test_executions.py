@@ -191,6 +191,7 @@ async def test_a_role_sees_only_what_it_may_do_with_executions(site: Site, role:
     assert state is (State.QUEUED if role == "operate" else State.DEAD)
 
 
+@pytest.mark.thorough
 async def test_the_search_box_finds_jobs_and_executions(site: Site, window: Window) -> None:
     job_id = await site.job("harbour-watch", tags=["ships"])
     execution_id = await given_execution(site, job_id)

@@ -177,6 +177,7 @@ async def test_an_action_works_with_and_without_script(site: Site, window: Windo
     assert (await site.operations.job("news")).paused
 
 
+@pytest.mark.thorough
 async def test_pages_for_everyone_can_be_read_by_everyone(site: Site, window: Window) -> None:
     for path in ("/", "/sign-in", "/nowhere"):
         await look_at(await window.open(path))

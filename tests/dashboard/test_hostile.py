@@ -77,6 +77,7 @@ async def test_hostile_content_is_inert_on_every_page(site: Site, window: Window
         assert overflow <= 0, f"{path} is {overflow} px too wide"
 
 
+@pytest.mark.thorough
 async def test_long_names_can_be_read_by_everyone(site: Site, window: Window) -> None:
     job_id = await site.job("a-job-with-a-very-long-name-that-does-not-fit-on-a-phone-" + "x" * 100, tags=["a", "b"])
     failed = [

@@ -37,6 +37,7 @@ async def test_the_form_has_every_field_and_changes_what_was_typed(site: Site, w
     assert (changed.who, changed.via) == ("local", "dashboard")
 
 
+@pytest.mark.thorough
 async def test_a_refused_form_keeps_what_was_typed_and_shows_the_message_at_its_field(
     site: Site, window: Window
 ) -> None:

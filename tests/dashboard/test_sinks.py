@@ -102,6 +102,7 @@ async def test_a_sink_is_paused_resumed_tested_and_replayed(
     assert (await site.operations.sink("archive")).position == 3
 
 
+@pytest.mark.thorough
 async def test_dead_letters_are_retried_and_dropped(
     site: Site, deliveries: Deliveries, window: Window, receiver: EventReceiver
 ) -> None:
@@ -176,6 +177,7 @@ async def test_a_reader_sees_no_action(site: Site, deliveries: Deliveries) -> No
     assert (await site.operations.sink("archive")).state == "ok"
 
 
+@pytest.mark.thorough
 async def test_hostile_errors_are_inert_and_pages_can_be_read_by_everyone(
     site: Site, deliveries: Deliveries, window: Window, receiver: EventReceiver
 ) -> None:

@@ -127,6 +127,7 @@ async def test_a_page_shows_new_matches_and_messages_by_itself(desk: WatchDesk, 
     await expect(page.locator("#w-channels")).to_contain_text("1 message not sent")
 
 
+@pytest.mark.thorough
 async def test_a_test_message_is_sent_over_a_channel(site: Site, window: Window, receiver: Receiver) -> None:
     page = await window.open("/watches")
     await page.locator("tr", has_text="webhook").get_by_role("button", name="Send a test").click()
@@ -226,6 +227,7 @@ async def test_a_reader_sees_no_action(site: Site, desk: WatchDesk) -> None:
     assert not (await site.operations.watch("fires")).paused
 
 
+@pytest.mark.thorough
 async def test_hostile_matches_are_inert_and_pages_can_be_read_by_everyone(desk: WatchDesk, window: Window) -> None:
     await desk.watch(f"{FULL.query}", name="fires", where=("text ~ fire",))
     url = {"url": "javascript:alert(1)"}

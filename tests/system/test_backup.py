@@ -204,6 +204,7 @@ def test_wrong_files_are_refused_and_change_nothing(cli: CommandLine) -> None:
     assert not hidden(path.parent)
 
 
+@pytest.mark.thorough
 def test_a_database_in_use_is_not_replaced(cli: CommandLine) -> None:
     path = fill(cli, range(3))
     cli.good("backup", "copy.db")

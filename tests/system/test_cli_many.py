@@ -280,6 +280,7 @@ def test_the_mask_of_a_secret_is_not_a_secret_of_a_new_job(light: CommandLine) -
     assert "the mask of a secret" in answer.out
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_in_the_middle_of_a_file_can_start_again(light: CommandLine, sqlite_copy: str) -> None:
     """Each portion is there with its audit entries or not at all; the second time adds the rest."""
     write(light, "many.txt", "\n".join(f"@channel_{n}" for n in range(1100)))

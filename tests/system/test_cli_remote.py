@@ -514,6 +514,7 @@ def test_the_audit_knows_who_told_what_from_where(both: Callable[..., tuple[Answ
 # A whole installation
 
 
+@pytest.mark.thorough
 def test_a_run_is_waited_for_from_far_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telegram: LoopbackTelegram
 ) -> None:

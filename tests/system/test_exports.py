@@ -655,6 +655,7 @@ def test_parquet_says_how_to_install_it(cli: CommandLine, monkeypatch: pytest.Mo
     assert "pip install 'floodmark[parquet]'" in answer.err
 
 
+@pytest.mark.thorough
 def test_a_closed_pipe_ends_the_export(cli: CommandLine) -> None:
     fill(cli.folder, range(3))
     with cli.start("export", "items", "--out", "-", "--format", "jsonl") as process:
