@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chaos.fleet import Probe, eventually
-from chaos.numbered import TICK, TICK_SECONDS, Plan
+from chaos.numbered import TICK, TICK_SECONDS, Plan, key
 from floodmark import Settings
 from floodmark.model.fleet import Finding
 from floodmark.observability.events import Events
@@ -90,6 +90,27 @@ async def check_all(probe: Probe, plan: Plan, until: datetime, settings: dict[st
     await check_ticks_kept(probe)
     streams = range(plan.streams)
     await check_health({f"python:{plan.name(stream)}": plan.keys(stream) for stream in streams}, settings)
+
+
+async def check_stored(probe: Probe, plan: Plan) -> None:
+    """What holds at any moment: no watermark is ahead of what is stored or behind, and each item has its event."""
+    for stream in range(plan.streams):
+        name = f"python:{plan.name(stream)}"
+        # In one statement, so in one snapshot.
+        stored = await probe.rows(
+            f"SELECT 'item', key, revision FROM items WHERE stream = '{name}' UNION ALL"
+            f" SELECT 'event', key, revision FROM outbox WHERE stream = '{name}' UNION ALL"
+            f" SELECT 'mark', CAST(value AS text), 1 FROM watermarks WHERE stream = '{name}' AND value IS NOT NULL"
+        )
+        kept: dict[str, list[str]] = {"item": [], "event": [], "mark": []}
+        for kind, value, revision in stored:
+            assert revision == 1, f"{name} has another revision of {value}"
+            kept[kind].append(value)
+        first, count = plan.numbers(stream)[0], len(kept["item"])
+        assert sorted(kept["item"]) == [key(first + n) for n in range(count)], f"{name} has a gap or a key twice"
+        assert sorted(kept["event"]) == sorted(kept["item"]), f"{name} has an event too many or too few"
+        reached = [mark for mark in kept["mark"] if f'"value":{first + count - 1}' in mark.replace(" ", "")]
+        assert len(reached) == len(kept["mark"]) == bool(count), f"{name} has {count} items at {kept['mark']}"
 
 
 async def check_items(probe: Probe, plan: Plan) -> None:

@@ -75,10 +75,18 @@ class Newsroom:
 
 
 @pytest.mark.spec("B2", "T14", "G1")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["up-1", "up-2"],
+        pytest.param(["scheduler-1", "scheduler-2", "worker-1", "worker-2"], marks=pytest.mark.thorough),
+    ],
+    ids=len,
+)
 async def test_processes_that_are_killed_overdraw_no_budget_and_learn_each_item_once(
-    fleet: Fleet, chance: random.Random, pg_url: str, redis_url: str
+    fleet: Fleet, chance: random.Random, pg_url: str, redis_url: str, names: list[str]
 ) -> None:
-    await survive(fleet, chance, ["scheduler-1", "scheduler-2", "worker-1", "worker-2"], pg_url, redis_url=redis_url)
+    await survive(fleet, chance, names, pg_url, redis_url=redis_url)
 
 
 @pytest.mark.spec("B2", "T14", "G1")

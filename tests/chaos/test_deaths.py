@@ -14,7 +14,7 @@ from chaos.process import Order
 LEASES = {"execution_lease": "600", "scheduler_leader_ttl": "600", "execution_rescue_max": 100}
 PATIENCE = 180.0
 # Enough for half a minute: a process that starts on a busy machine still finds something to do.
-PLAN = Plan(items=1600, streams=2, batch=10, pause=0.5)
+PLAN = Plan(items=480, streams=2, batch=12, pause=2.0)
 
 
 @pytest.fixture(params=["sqlite", "servers"])

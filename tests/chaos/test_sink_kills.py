@@ -49,11 +49,23 @@ class Receivers(NamedTuple):
 
 
 @pytest.fixture
-def receivers() -> Iterator[Receivers]:
+def receivers(chance: random.Random) -> Iterator[Receivers]:
+    def judge(_: Delivered) -> Answer:
+        # Long enough to be killed at any step of a delivery.
+        time.sleep(chance.random() * 0.02)
+        return OK
+
     cluster = KafkaCluster()
     with EventReceiver().serving() as receiver:
+        receiver.judge = judge
         yield Receivers(receiver, cluster)
     cluster.close()
+
+
+@pytest.fixture
+def moments(chance: random.Random, is_thorough: bool) -> list[int]:
+    """After how many requests each process is killed that is not killed at a fail-point."""
+    return [chance.randrange(3, 12) for _ in range(3 if is_thorough else 1)]
 
 
 @pytest.fixture(params=[pytest.param("sqlite_copy", marks=pytest.mark.thorough), "pg_clean"])
@@ -75,15 +87,9 @@ async def stocked(url: str) -> AsyncIterator[Resources]:
 
 @pytest.mark.spec("B7", "G4")
 async def test_events_arrive_in_order_however_often_the_process_is_killed(
-    fleet: Fleet, chance: random.Random, receivers: Receivers, tmp_path: Path, database_url: str
+    fleet: Fleet, moments: list[int], receivers: Receivers, tmp_path: Path, database_url: str
 ) -> None:
-    def judge(_: Delivered) -> Answer:
-        # Long enough to be killed at any step of a delivery.
-        time.sleep(chance.random() * 0.02)
-        return OK
-
     receiver, cluster = receivers
-    receiver.judge = judge
     options = {
         "SINK_HOOK_URL": f"{receiver.url}/events",
         "SINK_HOOK_BATCH": str(BATCH),
@@ -110,9 +116,9 @@ async def test_events_arrive_in_order_however_often_the_process_is_killed(
         for number, point in enumerate(POINTS):
             fleet.start(order(f"victim-{number}", point))
             assert await fleet.ended(f"victim-{number}", PATIENCE) == -9, fleet.tails()
-        for number in range(3):
+        for number, moment in enumerate(moments):
             fleet.start(order(f"victim-at-random-{number}"))
-            asked = len(receiver.asked) + chance.randrange(3, 12)
+            asked = len(receiver.asked) + moment
             await eventually(receivers.requests, partial(le, asked), seconds=PATIENCE, what="some more are sent")
             fleet.kill(f"victim-at-random-{number}")
         fleet.start(order("survivor"))
@@ -126,7 +132,10 @@ async def test_events_arrive_in_order_however_often_the_process_is_killed(
         shown = {row.name: (row.position, row.dead_letters) for row in await resources.repositories.sinks.rows()}
 
     assert shown == dict.fromkeys(done, (EXPECTED, 0))
-    _check([event for delivered in receiver.taken for event in delivered.events], most_repeated=6 * BATCH)
+    _check(
+        [event for delivered in receiver.taken for event in delivered.events],
+        most_repeated=(len(POINTS) + len(moments)) * BATCH,
+    )
     messages = await asyncio.to_thread(cluster.read, TOPIC)
     assert all(json.loads(one.value() or b"")["event_id"] == header_of(one, "event_id") for one in messages)
     partitions = {one.partition() for one in messages}

@@ -13,7 +13,7 @@ from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 from telegram_desk import stream_of
 
-MESSAGES = 2_000
+MESSAGES = 1_000
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def server() -> Iterator[LoopbackTelegram]:
 
 @pytest.fixture
 async def town(fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str) -> AsyncIterator[Town]:
-    """A worker on PostgreSQL and Valkey: with a second one, the channels of an account would wait for each other."""
+    """One process on PostgreSQL and Valkey: with a second one, the channels of an account would wait for each other."""
     async with town_on(fleet, server, pg_url, redis_url) as made:
         with shown_at_the_end(fleet, {}):
-            await made.start("scheduler", "worker")
+            await made.start("up")
             yield made
 
 

@@ -19,7 +19,7 @@ from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from telegram_desk import stream_of
 
 FROZEN, OTHER = "worker-frozen", "worker-other"
-MESSAGES = 2_000
+MESSAGES = 1_000
 
 
 @pytest.fixture

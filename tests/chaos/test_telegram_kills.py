@@ -2,6 +2,7 @@
 and no session is ever used by two of them.
 
 With --thorough the history has fifty thousand messages, and one process is killed for every five thousand of them.
+Otherwise it has a tenth of them, which are served slowly, and four processes are killed.
 The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them.
 """
 
@@ -14,13 +15,16 @@ import pytest
 
 from chaos.fleet import Fleet, eventually, shown_at_the_end
 from chaos.invariants import come_to_rest
-from chaos.town import EVERY, Town, add_job, town_on
+from chaos.town import EVERY, HISTORY, Town, add_job, town_on
 from floodmark.model.job import ScheduleType, When
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
+from floodmark.testing.telegram.faults import Delay
 
 CHANNELS = 10
-MESSAGES, MESSAGES_THOROUGH = 2_000, 5_000
-MESSAGES_PER_KILL = 5_000
+MESSAGES, MESSAGES_THOROUGH = 500, 5_000
+MESSAGES_PER_KILL, FEWEST_KILLS = 5_000, 4
+# Seconds that each page takes in the normal run, so that there is time to kill in.
+SLOW = 0.1
 ACCOUNTS = ("reader1", "reader2")
 
 
@@ -34,6 +38,8 @@ def server(is_thorough: bool) -> Iterator[LoopbackTelegram]:
         past = datetime.now(UTC) - timedelta(hours=messages / 60)
         backend.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
     with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:
+        if not is_thorough:
+            one.add(Delay(seconds=SLOW, method=HISTORY))
         yield one
 
 
@@ -45,7 +51,7 @@ async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothi
 ) -> None:
     """One process on SQLite does everything, until it is killed."""
     async with town_on(fleet, server, sqlite_url) as town:
-        await history_survives(town, chance, ["up"], ["up"] * (total(town) // MESSAGES_PER_KILL))
+        await history_survives(town, chance, ["up"], ["up"] * kills_in(town))
 
 
 @pytest.mark.spec("T5", "T6", "T7", "T12", "G3", "G4")
@@ -55,7 +61,7 @@ async def test_workers_and_scheduler_killed_in_mid_history_lose_and_double_nothi
 ) -> None:
     """Two workers share two accounts on PostgreSQL and Valkey. Neither they nor the scheduler are spared."""
     async with town_on(fleet, server, pg_url, redis_url) as town:
-        kills = total(town) // MESSAGES_PER_KILL
+        kills = kills_in(town)
         victims = ["scheduler"] * (kills // 3) + ["worker"] * (kills - kills // 3)
         chance.shuffle(victims)
         await history_survives(town, chance, ["scheduler", "worker-1", "worker-2"], victims)
@@ -64,6 +70,10 @@ async def test_workers_and_scheduler_killed_in_mid_history_lose_and_double_nothi
 def total(town: Town) -> int:
     """How many messages all channels have."""
     return sum(len(channel.ids()) for channel in town.channels)
+
+
+def kills_in(town: Town) -> int:
+    return max(FEWEST_KILLS, total(town) // MESSAGES_PER_KILL)
 
 
 async def history_survives(town: Town, chance: random.Random, names: Sequence[str], victims: Sequence[str]) -> None:
@@ -84,7 +94,7 @@ async def history_survives(town: Town, chance: random.Random, names: Sequence[st
         await come_to_rest(town.probe, seconds=120)
         await town.check()
         assert town.server.duplicates == []
-        assert {call.account for call in town.server.calls("messages.getHistory")} == set(ACCOUNTS)
+        assert {call.account for call in town.server.calls(HISTORY)} == set(ACCOUNTS)
         assert town.fleet.counts()["ExecutionsRescued"] > 0
         assert town.fleet.fallen == [], town.fleet.tails()
 

@@ -11,9 +11,9 @@ from floodmark import Job
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 
-NAMES = ("scheduler", "worker-1", "worker-2")
+NAMES = ("up", "worker")
 ACCOUNTS = ("reader1", "reader2")
-CHANNELS, MESSAGES = 6, 1_000
+CHANNELS, MESSAGES = 6, 700
 THRESHOLD, OPEN_SECONDS = 5, 1.0
 SETTINGS: dict[str, Any] = {
     "telegram_call_timeout": "3",

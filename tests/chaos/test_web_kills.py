@@ -16,7 +16,7 @@ from chaos.process import Order
 from floodmark.testing.web import Site
 from web_desk import Desk, opened
 
-PAGES, KILLS = 240, 3
+PAGES, KILLS = 150, 3
 SETTINGS: dict[str, Any] = {
     "execution_lease": "1",
     "scheduler_leader_ttl": "1",
@@ -106,7 +106,7 @@ async def _visited(probe: Probe, count: int) -> None:
     async def visited() -> int:
         return int(await probe.value("SELECT count(*) FROM pages WHERE crawl = 1"))
 
-    await eventually(visited, lambda seen: seen >= count, seconds=180, what=f"{count} pages visited", every=0.01)
+    await eventually(visited, lambda seen: seen >= count, seconds=180, what=f"{count} pages visited", every=0.03)
 
 
 async def _kill_at_work(fleet: Fleet, probe: Probe) -> None:

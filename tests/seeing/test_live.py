@@ -42,6 +42,7 @@ from watching import DEPLOY, RULES, Asked, alert_queries, panel_queries
 pytest_plugins = ("telegram_fixtures",)
 
 HISTORY = "messages.getHistory"
+SCRAPE_SECONDS = 2
 LOST, WAITS = "reader2", "reader3"
 HOST = "shop.test"
 # What no run brings about: scans need a browser, these others a step that fails, somebody to notify, a forging hub.
@@ -58,7 +59,7 @@ QUICK: dict[str, Any] = {
     "scheduler_cb_threshold": 3,
     "scheduler_cb_timeout": "1s",
     "metrics_mode": "both",
-    "metrics_push_interval": "0.5s",
+    "metrics_push_interval": f"{SCRAPE_SECONDS}s",
     "web_domain_delay": timedelta(),
     "rate_limit_strategy": "fixed",
 }
@@ -97,8 +98,8 @@ class Asker:
 
 @pytest.fixture
 async def living(no_config_of_another_server: None) -> AsyncIterator[LiveChannels]:
-    """Four channels with several posts a second."""
-    made = LiveChannels(LivePlan(channels=4, rate=6, history=150, began=time.time()))
+    """Four channels with posts every second."""
+    made = LiveChannels(LivePlan(channels=4, rate=2, history=150, began=time.time()))
     going_on = asyncio.create_task(made.run())
     yield made
     going_on.cancel()
@@ -137,20 +138,22 @@ async def test_every_panel_and_every_alert_has_something_to_show(
         operations = LocalOperations(desk.resources, Actor(who="tester", via="test"))
         await operations.add_watch(WatchFields(name="posts", query="still", notify=("webhook",)))
         await asyncio.gather(read_channels(desk, living, telegram), crawl(desk, site), be_triggered(desk))
-        queries = [*panel_queries(), *alert_queries()]
+        left = [*panel_queries(), *alert_queries()]
 
         async def unanswered() -> bool:
             # A rate needs something new between two looks, whichever channel lives on by itself.
             for channel in living.channels:
                 channel.post("still here")
-            left = await asyncio.to_thread(prometheus.unanswered, queries)
+            # There is nothing new to be asked before the next scrape.
+            await asyncio.sleep(SCRAPE_SECONDS)
+            left[:] = await asyncio.to_thread(prometheus.unanswered, left)
             assert not left, "\n".join(f"{where}: {expr}" for where, expr in left)
             return True
 
         await eventually(unanswered)
         due = {"FloodmarkAccountLost", "FloodmarkDeadLetters"}
         # The leader counts them every fifteen seconds, and less often when counting takes long.
-        await eventually(lambda: due <= prometheus.alerts())
+        await eventually(partial(fire, prometheus, due))
         # What was scraped is pushed a moment later.
         await eventually(partial(names_are_right, prometheus))
 
@@ -159,7 +162,7 @@ async def test_every_panel_and_every_alert_has_something_to_show(
 async def watched(desk: Desk, gateway: Pushgateway) -> AsyncIterator[Asker]:
     """A Prometheus with our configuration, for these two instead, and in a hurry."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8"))
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), f"{SCRAPE_SECONDS}s")
     config["rule_files"] = [str(RULES)]
     del config["alerting"]
     targets = {"floodmark": desk.url, "pushgateway": gateway.url}
@@ -278,8 +281,15 @@ def opened(desk: Desk, key: str) -> bool:
     return any(moved.domain == key and moved.state == "open" for moved in desk.happened(BreakerMoved))
 
 
+async def fire(prometheus: Asker, due: set[str]) -> bool:
+    """Whether these alerts fire, or are about to."""
+    await asyncio.sleep(SCRAPE_SECONDS)
+    return due <= await asyncio.to_thread(prometheus.alerts)
+
+
 async def names_are_right(prometheus: Asker) -> bool:
     """All of the catalogue is there, scraped as well as pushed, and nothing besides."""
+    await asyncio.sleep(SCRAPE_SECONDS)
     for job in ("floodmark", "floodmark-pushed"):
         exported = {name for name in await asyncio.to_thread(prometheus.names, job) if not OF_OTHERS.match(name)}
         described = {name for name, one in CATALOGUE.items() if exported & series_of(one)}
