@@ -1,8 +1,9 @@
 """One process of Floodmark for the chaos tests, and the zygote that makes them.
 
 Importing everything takes seconds, and a run of the suite starts well over a hundred processes. So one process,
-the zygote, imports it all and then forks: each child is a process of its own, with its own loop, connections and
-files, which can be killed and stopped like any other.
+the zygote, imports it all, serves for a moment, which finds and prepares what is found and prepared only once, and then
+forks: each child is a process of its own, with its own loop, connections and files, which can be killed and stopped
+like any other.
 
     python -m chaos.process      reads orders, one JSON document a line, and answers each with one line
         {"spawn": Order}         {"child": 7}: its number, which unlike its process id is never used again
@@ -21,11 +22,13 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import msgspec
@@ -50,6 +53,7 @@ IMPORTED_LATER = (
     "floodmark.api.access",
     "floodmark.api.app",
     "floodmark.api.health",
+    "floodmark.dashboard.routes",
     "floodmark.runtime.api_role",
     "floodmark.runtime.scheduler_role",
     "floodmark.runtime.worker_role",
@@ -67,6 +71,7 @@ IMPORTED_LATER = (
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",
 )
+WARM_UP_SECONDS = 0.5
 # Told of each slot and each batch; the rest is rare.
 _QUIET = (happenings.SlotsChanged, happenings.ExecutionStarted, happenings.ExecutionsLeased, happenings.DepthMeasured)
 
@@ -114,6 +119,11 @@ def zygote() -> None:
     die_with_parent()
     for module in IMPORTED_LATER:
         import_module(module)
+    asyncio.run(_warm_up())
+    # A fork takes only the thread that forks along. Those of a database may still be ending.
+    for thread in {*threading.enumerate()} - {threading.current_thread()}:
+        thread.join(120)
+        assert not thread.is_alive(), thread
     gc.collect()
     gc.freeze()
     try:
@@ -205,6 +215,15 @@ def _tell_where() -> None:
         for frame in task.get_stack(limit=1):
             print(f"{task.get_name()}: {frame.f_code.co_filename}:{frame.f_lineno}", file=sys.stderr)
     faulthandler.dump_traceback()
+
+
+async def _warm_up() -> None:
+    """Do for a moment what the children will do: what is loaded and compiled for it is there when they begin."""
+    with TemporaryDirectory() as folder:
+        settings = Settings(database_url=f"sqlite:///{folder}/floodmark.db")
+        await numbered_app(settings, Plan(items=2, streams=2, batch=1, pause=0), Events()).serve(
+            scheduler=True, worker=True, port=0, seconds=WARM_UP_SECONDS
+        )
 
 
 async def _serve(order: Order, diary: Diary) -> None:
