@@ -45,7 +45,7 @@ async def test_a_killed_process_is_succeeded_at_once(fleet: Fleet, settings: dic
         return any(fleet.happened("ExecutionsFired", child=fleet.children[name]))
 
     async def works(name: str) -> None:
-        await eventually(lambda: running(name), bool, seconds=PATIENCE, what=f"{name} works", every=0.02)
+        await eventually(lambda: running(name), bool, seconds=PATIENCE, what=f"{name} works")
 
     fleet.start(order("up"))
     await fleet.ready("up")

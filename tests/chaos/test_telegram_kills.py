@@ -105,7 +105,7 @@ async def kill_at_work(town: Town, chance: random.Random, victim: str) -> None:
     One that had just come to the end of its work proves nothing, and another is killed.
     """
     for _ in range(10):
-        working = await eventually(town.at_work, bool, seconds=120, what="somebody reads a channel", every=0.02)
+        working = await eventually(town.at_work, bool, seconds=120, what="somebody reads a channel", every=0.1)
         await asyncio.sleep(chance.uniform(0, 0.2))
         name = chance.choice(working) if victim == "worker" else victim
         child, stored = town.fleet.children[name], await town.stored()

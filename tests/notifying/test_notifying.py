@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,6 @@ from pydantic import SecretStr
 from sqlalchemy import insert, update
 
 from certificates import self_signed
-from chaos.fleet import Fleet, Zygote
-from chaos.process import Order
 from command_line import CommandLine
 from floodmark.inbound.webhooks import Webhook, judge
 from floodmark.model.outcome import Dead
@@ -23,7 +20,6 @@ from floodmark.notifications.loading import build_notifier as configured_notifie
 from floodmark.notifications.notifier import GIVE_UP_AFTER, MOST_PENDING, MOST_REFUSALS, Leading, Notifier
 from floodmark.notifications.trouble_repository import TroubleRepository
 from floodmark.observability.events import NotificationSent
-from floodmark.process.failpoints import NOTIFY_POINT
 from floodmark.repositories.fleet import FleetRepository as Facts
 from floodmark.runtime.scheduler_role import SchedulerRole
 from floodmark.settings import Settings
@@ -207,35 +203,6 @@ async def test_what_was_sent_and_not_struck_off_is_sent_again_under_the_same_id(
     assert first == again
     assert len(slack(receiver)) == 2
     assert len({letter["Message-ID"] for letter in letterbox.letters}) == 1
-
-
-async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no_more(
-    sqlite: Opened, receiver: Receiver, tmp_path: Path
-) -> None:
-    """`kill -9` between sending and striking off."""
-    settings = {"notify_webhook_url": f"{receiver.url}/hook", "notify_debounce": "0s", "notify_group_wait": "0s"}
-    # How long the survivor waits for the lease of the dead.
-    settings["scheduler_leader_ttl"] = "1"
-    async with sqlite() as resources:
-        settings["database_url"] = str(resources.settings.database_url)
-        # The first look finds where things stand.
-        async with sqlite(**channels(receiver)) as before:
-            await notifier_of(before, LEADER).step()
-        await dies(resources, "news")
-        with Zygote() as zygote:
-            fleet = Fleet(zygote, tmp_path / "processes")
-            process = partial(Order, settings=settings, folder=str(fleet.folder), scheduler=True, worker=False)
-            fleet.start(process(name="victim", failpoint=f"{NOTIFY_POINT}:kill"))
-            assert await fleet.ended("victim", 180) == -9, fleet.tails()
-            fleet.start(process(name="survivor"))
-            await eventually(lambda: len(hooks(receiver)) == 2)
-            await dies(resources, "tides")
-            await eventually(lambda: len(hooks(receiver)) > 2)
-            fleet.stop_all()
-
-    first, again, other = hooks(receiver)
-    assert first == again
-    assert [told["title"].partition(" ")[0] for told in (first, other)] == ["news", "tides"]
 
 
 async def test_a_process_that_leaves_does_not_wait_for_a_silent_receiver(

@@ -2,15 +2,14 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from chaos.fleet import Fleet, Zygote
+from chaos.fleet import Fleet
 from chaos.process import Order
 from floodmark.process.failpoints import WATCH_POINTS
 from floodmark.testing.eventually import eventually
@@ -20,6 +19,12 @@ from notifying.receivers import Receiver
 from watches.desk import WatchDesk, open_desk, settings_for
 
 pytestmark = pytest.mark.spec("B8", "G1")
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver().serving() as receiver:
+        yield receiver
 
 
 def process_settings(desk: WatchDesk) -> dict[str, Any]:
@@ -40,26 +45,23 @@ def texts(desk: WatchDesk) -> Counter[str]:
 
 
 async def test_a_leader_that_is_killed_anywhere_loses_and_doubles_nothing(
-    sqlite: Opened, receiver: Receiver, tmp_path: Path
+    sqlite: Opened, receiver: Receiver, fleet: Fleet
 ) -> None:
     async with open_desk(sqlite, receiver) as desk:
         await desk.watch("fire", name="fires")
-        with Zygote() as zygote:
-            fleet = Fleet(zygote, tmp_path / "processes")
-            order = partial(
-                Order, settings=process_settings(desk), folder=str(fleet.folder), scheduler=True, worker=False
-            )
-            for point in WATCH_POINTS:
-                await desk.collect(f"fire {point}")
-                fleet.start(order(name=point, failpoint=f"{point}:kill"))
-                assert await fleet.ended(point, 180) == -9, fleet.tails()
+        order = partial(Order, settings=process_settings(desk), folder=str(fleet.folder), scheduler=True, worker=False)
+        for point in WATCH_POINTS:
+            await desk.collect(f"fire {point}")
             # What a dead leader has claimed is sent by another one after a minute.
             await free_claims(desk)
-            fleet.start(order(name="survivor"))
-            await desk.collect("fire at last")
-            wanted = {*(f"fire {point}" for point in WATCH_POINTS), "fire at last"}
-            await eventually(lambda: set(texts(desk)) == wanted, within=180)
-            fleet.stop_all()
+            fleet.start(order(name=point, failpoint=f"{point}:kill"))
+            assert await fleet.ended(point, 180) == -9, fleet.tails()
+        await free_claims(desk)
+        fleet.start(order(name="survivor"))
+        await desk.collect("fire at last")
+        wanted = {*(f"fire {point}" for point in WATCH_POINTS), "fire at last"}
+        await eventually(lambda: set(texts(desk)) == wanted, within=180)
+        fleet.stop_all()
     assert set(texts(desk).values()) == {1}, "no match is in two messages"
     repeated = {identity: count for identity, count in told(desk).items() if count > 1}
     assert list(repeated.values()) == [2], "only the one that was sent and not recorded"
@@ -67,28 +69,26 @@ async def test_a_leader_that_is_killed_anywhere_loses_and_doubles_nothing(
 
 @pytest.mark.thorough
 async def test_leaders_that_are_killed_at_random_lose_and_double_nothing(
-    postgres_only: Opened, receiver: Receiver, tmp_path: Path
+    postgres_only: Opened, receiver: Receiver, fleet: Fleet
 ) -> None:
     chance, kills = random.Random(7), 12
     async with open_desk(postgres_only, receiver) as desk:
         await desk.watch("fire", name="fires")
         await desk.watch("fire OR rain", name="both", threshold_count=2, threshold_seconds=3600)
-        with Zygote() as zygote:
-            fleet = Fleet(zygote, tmp_path / "processes")
-            order: Callable[..., Order] = partial(
-                Order, settings=process_settings(desk), folder=str(fleet.folder), scheduler=True, worker=False
-            )
-            for number in range(kills):
-                fleet.start(order(name=f"victim-{number}", failpoint=f"{chance.choice(WATCH_POINTS)}:kill"))
-                for more in range(3):
-                    await desk.collect(f"fire {number} {more}")
-                await free_claims(desk)
-                assert await fleet.ended(f"victim-{number}", 180) == -9, fleet.tails()
+        order: Callable[..., Order] = partial(
+            Order, settings=process_settings(desk), folder=str(fleet.folder), scheduler=True, worker=False
+        )
+        for number in range(kills):
+            fleet.start(order(name=f"victim-{number}", failpoint=f"{chance.choice(WATCH_POINTS)}:kill"))
+            for more in range(3):
+                await desk.collect(f"fire {number} {more}")
             await free_claims(desk)
-            fleet.start(order(name="survivor"))
-            for watch in ("fires", "both"):
-                await eventually(lambda: sum(one["count"] for one in messages_of(desk, watch)) >= 3 * kills, within=180)  # noqa: B023 - called at once
-            fleet.stop_all()
+            assert await fleet.ended(f"victim-{number}", 180) == -9, fleet.tails()
+        await free_claims(desk)
+        fleet.start(order(name="survivor"))
+        for watch in ("fires", "both"):
+            await eventually(lambda: sum(one["count"] for one in messages_of(desk, watch)) >= 3 * kills, within=180)  # noqa: B023 - called at once
+        fleet.stop_all()
     for watch in ("fires", "both"):
         assert sum(message["count"] for message in messages_of(desk, watch)) == 3 * kills
         shown = Counter(match["text"] for message in messages_of(desk, watch) for match in message["matches"])
