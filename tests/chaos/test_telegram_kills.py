@@ -2,7 +2,7 @@
 and no session is ever used by two of them.
 
 With --thorough the history has fifty thousand messages, and one process is killed for every five thousand of them.
-Otherwise it has a tenth of them, which are served slowly, and four processes are killed.
+Otherwise it has three thousand, which are served slowly, and three processes are killed.
 The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them.
 """
 
@@ -20,9 +20,9 @@ from floodmark.model.job import ScheduleType, When
 from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 
-CHANNELS = 10
-MESSAGES, MESSAGES_THOROUGH = 500, 5_000
-MESSAGES_PER_KILL, FEWEST_KILLS = 5_000, 4
+# How many channels, and how many messages each of them has.
+SIZE, SIZE_THOROUGH = (6, 500), (10, 5_000)
+MESSAGES_PER_KILL, FEWEST_KILLS = 5_000, 3
 # Seconds that each page takes in the normal run, so that there is time to kill in.
 SLOW = 0.1
 ACCOUNTS = ("reader1", "reader2")
@@ -30,11 +30,11 @@ ACCOUNTS = ("reader1", "reader2")
 
 @pytest.fixture
 def server(is_thorough: bool) -> Iterator[LoopbackTelegram]:
-    """Ten channels with a long past. One session seen twice is lost for good, as it is in reality."""
-    backend, messages = TelegramBackend(seed=11), MESSAGES_THOROUGH if is_thorough else MESSAGES
+    """Channels with a long past. One session seen twice is lost for good, as it is in reality."""
+    backend, (channels, messages) = TelegramBackend(seed=11), SIZE_THOROUGH if is_thorough else SIZE
     for account in ACCOUNTS:
         backend.account(account)
-    for number in range(CHANNELS):
+    for number in range(channels):
         past = datetime.now(UTC) - timedelta(hours=messages / 60)
         backend.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
     with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:

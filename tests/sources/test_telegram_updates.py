@@ -137,7 +137,7 @@ async def test_posts_of_a_joined_channel_are_stored_within_seconds(
     server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
     """The whole way: update, hint, leader, budget, worker. Polling alone would reach each channel every 20 s."""
-    quiet = [backend.channel(f"quiet{number}") for number in range(19)]
+    quiet = [backend.channel(f"quiet{number}") for number in range(9)]
     for other in quiet:
         other.fill(3)
     async with working(server, sqlite_copy) as desk:
@@ -149,7 +149,7 @@ async def test_posts_of_a_joined_channel_are_stored_within_seconds(
             await desk.job(f"@{other.username}", when=ADAPTIVE, budget="news")
         for other in (channel, *quiet):
             await eventually(partial(_is_stored, desk, other))
-        await budgets.put("news", requests=60)
+        await budgets.put("news", requests=30)
 
         delays = []
         for _ in range(3):

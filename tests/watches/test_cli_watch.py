@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,17 +15,32 @@ pytestmark = pytest.mark.spec("B8", "V4")
 CHANNELS = {"NOTIFY_SLACK_URL": "http://127.0.0.1:9/canary-slack", "NOTIFY_WEBHOOK_URL": "http://127.0.0.1:9/hook"}
 
 
+class Served(NamedTuple):
+    """A server, and the folder of its database."""
+
+    folder: Path
+    url: str
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for all tests, each of which removes the watches it has added."""
+    folder = tmp_path_factory.mktemp("served")
+    with api_process(f"sqlite:///{folder}/.floodmark/floodmark.db", **CHANNELS) as url:
+        yield Served(folder, url)
+
+
 @pytest.fixture(params=["here", "there"])
-def cli(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
+def cli(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """Commands on the database itself, and through a server."""
-    monkeypatch.chdir(tmp_path)
-    here = CommandLine(tmp_path, **CHANNELS)
     if request.param == "here":
-        yield here
-        return
-    with api_process(f"sqlite:///{tmp_path}/.floodmark/floodmark.db", **CHANNELS) as url:
-        here.settings = {"FLOODMARK_URL": url}
-        yield here
+        monkeypatch.chdir(tmp_path)
+        return CommandLine(tmp_path, **CHANNELS)
+    there: Served = request.getfixturevalue("served")
+    monkeypatch.chdir(there.folder)
+    made = CommandLine(there.folder, **CHANNELS)
+    made.settings = {"FLOODMARK_URL": there.url}
+    return made
 
 
 def test_watches_are_added_listed_shown_changed_and_removed(cli: CommandLine) -> None:
@@ -67,11 +83,13 @@ def test_a_trial_shows_matches_as_they_are_found(cli: CommandLine) -> None:
     cli.refused("watch", "try", "--pattern", "(?=x)", says="invalid perl operator: (?= at character 1")
     warned = cli.good("watch", "try", "--pattern", r"\w+ing").out
     assert "knows ASCII letters only" in warned
+    cli.good("watch", "rm", "w", "--yes")
 
 
 def test_the_quiet_hours_of_a_watch_are_not_the_option_of_all_commands(cli: CommandLine) -> None:
     row = cli.good("watch", "add", "x", "--notify", "slack", "--quiet", "--json", "--quiet", "1:00-2:00").json
     assert row["quiet"] == "01:00-02:00"
+    cli.good("watch", "rm", "x", "--yes")
 
 
 def test_the_commands_of_the_page_can_be_typed_one_after_the_other(
