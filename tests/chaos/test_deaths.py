@@ -45,7 +45,8 @@ async def test_a_killed_process_is_succeeded_at_once(fleet: Fleet, settings: dic
         return any(fleet.happened("ExecutionsFired", child=fleet.children[name]))
 
     async def works(name: str) -> None:
-        await eventually(lambda: running(name), bool, seconds=PATIENCE, what=f"{name} works")
+        # Often, since the queue may give it only ticks, each of which takes a few hundredths of a second.
+        await eventually(lambda: running(name), bool, seconds=PATIENCE, what=f"{name} works", every=0.02)
 
     fleet.start(order("up"))
     await fleet.ready("up")
