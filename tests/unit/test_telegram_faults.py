@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from python_socks import ProxyError
 from telethon import errors
 from telethon.errors import rpc_message_to_error
 from telethon.tl.types import RpcError
@@ -57,6 +58,7 @@ def test_a_flood_without_seconds_still_waits() -> None:
         sent(-503, "Timeout"),
         sent(500, "RPC_CALL_FAIL"),
         ConnectionError("gone"),
+        ProxyError("the password is wrong", error_code=1),
         ConnectionResetError(),
         OSError(113, "no route"),
         asyncio.IncompleteReadError(b"", 4),

@@ -89,9 +89,11 @@ class ProxyConnector(aiohttp.TCPConnector):
         )
         try:
             return await made.connect(host, port)
-        except ProxyError as error:
-            raise OSError(f"the proxy {proxy.place} refuses: {error}") from None
-        except OSError as error:
+        except (ProxyError, OSError) as error:
+            # Telethon replaces ProxyError by an OSError for the whole process when it connects through a proxy itself.
+            # Both have a code.
+            if hasattr(error, "error_code"):
+                raise OSError(f"the proxy {proxy.place} refuses: {error}") from None
             raise OSError(f"the proxy {proxy.place} cannot be reached: {error.strerror or error}") from None
 
 

@@ -11,6 +11,14 @@ from floodmark.errors import AccountLost, Gone, Permanent, SlowDown, SourceError
 
 from .hints import relogin_hint
 
+try:
+    from python_socks import ProxyError
+except ImportError:  # an optional package
+    _PROXY: tuple[type[Exception], ...] = ()
+else:
+    # Telethon makes it an OSError, but not if another connection has used the package before.
+    _PROXY = (ProxyError,)
+
 # Added to the wait of the server, so that runs do not all continue at the same instant.
 _JITTER_SECONDS = 3.0
 # The wait after a flood error without a duration.
@@ -48,6 +56,7 @@ _TRANSIENT = (
     TimeoutError,
     asyncio.IncompleteReadError,
     struct.error,
+    *_PROXY,
 )
 # Only errors that prove that the session is dead: others with these codes are about one channel or one method.
 _LOST = {
