@@ -28,6 +28,7 @@ from floodmark.model.batch import Batch, Item
 from floodmark.model.execution import Lease
 from floodmark.model.job import Work
 from floodmark.operations.local import LocalOperations
+from floodmark.search.indexer import Indexer
 from floodmark.search.tokens import tokenize
 from floodmark.settings import Settings
 from floodmark.sinks.sql import SqlSink
@@ -99,9 +100,18 @@ async def build(resources: Resources, posts: int) -> tuple[float, float, float]:
     indexer = resources.search.indexer(resources.events, rests=False)
     watch = Watch()
     with watch.running():
-        while await indexer.step() is not None:
+        while await _has_more(indexer):
             pass
     return watch.cpu / posts * 1e6, watch.wall / posts * 1e6, await size_of(resources) / posts
+
+
+async def _has_more(indexer: Indexer) -> bool:
+    """Make a step, and return whether there is more. One that took too long is repeated, as by a scheduler."""
+    try:
+        return await indexer.step() is not None
+    except asyncpg.QueryCanceledError as error:
+        print(f"a step of the index was given up: {error}", file=sys.stderr)
+        return True
 
 
 async def size_of(resources: Resources) -> int:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import delete, update
@@ -508,3 +509,34 @@ async def test_what_a_search_finds_is_read_in_bulk(resources: Resources, operati
     assert [key for some in pages for key in some] == ["3", "2", "1"]
     assert len(pages) > 1, "a page has at most 8 MB"
     assert [row.key for row in (await operations.export_found(limit=2)).items] == ["9", "4"]
+
+
+SLOW_INSERTS = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.008); RETURN NEW; END $$;
+CREATE TRIGGER slow BEFORE INSERT ON search_documents FOR EACH ROW EXECUTE FUNCTION slow();
+"""
+
+
+async def test_steps_become_smaller_when_the_server_is_too_slow_for_them(postgres_only: Opened, pg_clean: str) -> None:
+    """A step of five hundred items takes longer than a statement may; smaller ones do not."""
+    typed = await asyncpg.connect(pg_clean)
+    await typed.execute(SLOW_INSERTS)
+    given_up = 0
+    try:
+        # The shortest time for a statement.
+        async with postgres_only(execution_lease="9s", scheduler_leader_ttl="9s") as resources:
+            await collect(resources, *map(an_item, range(700)))
+            indexer = resources.search.indexer(resources.events, rests=False)
+            is_done = False
+            while not is_done and given_up < 5:
+                try:
+                    is_done = await indexer.step() is None
+                except asyncpg.QueryCanceledError:
+                    given_up += 1
+            state = await resources.search.index.read_state()
+    finally:
+        await typed.execute("DROP TRIGGER slow ON search_documents; DROP FUNCTION slow")
+        await typed.close()
+    assert state is not None
+    assert state.documents == 700
+    assert 0 < given_up < 5

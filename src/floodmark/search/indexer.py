@@ -20,7 +20,8 @@ from .state import IndexState
 from .stored_items import StoredItems
 from .tokens import VERSION
 
-# The items of one step. Fewer are read while they are large, and a step ends early when it has this many tokens.
+# The items of one step. Fewer are read while they are large and after a step that failed, and a step ends early when it
+# has this many tokens.
 _FEWEST, _AT_ONCE, _TOKENS_AT_ONCE = 20, 500, 100_000
 # While there is more to index, rest for a part of the time that the last step took; much longer while this process
 # stores more items a second than can be indexed beside it.
@@ -78,7 +79,8 @@ class Indexer:
             await self._begin(str(damaged))
             is_done = False
         except Exception:
-            # The lag grows while steps fail.
+            # It may have taken too long, so the next step is smaller. The lag grows while steps fail.
+            self._limit = max(_FEWEST, self._limit // 2)
             await self._report(0, self._position)
             raise
         self._has_failed = False
