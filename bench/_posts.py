@@ -61,9 +61,10 @@ def make_corpus(seed: int = 7) -> Corpus:
 
 
 def _words(chance: Random, letters: str) -> list[str]:
-    found: set[str] = set()
+    # In the order in which they were made, which is the same in each process; that of a set is not.
+    found: dict[str, None] = {}
     while len(found) < WORDS:
-        found.add("".join(chance.choices(letters, k=chance.randrange(2, 11))))
+        found["".join(chance.choices(letters, k=chance.randrange(2, 11)))] = None
     # Frequent words are short, on the whole.
     return sorted(found, key=lambda word: chance.random() * len(word))
 

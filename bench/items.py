@@ -41,7 +41,7 @@ async def ours(resources: Resources, made: list[Batch]) -> float:
     async with resources.database.writing() as connection:
         await connection.execute(text("INSERT INTO watermarks (stream, fence) VALUES ('bench', 1)"))
     work = Work(job_id="j", name="bench", source="python", target="bench", stream="bench")
-    lease = Lease(execution_id="e", job=work, scheduled_for=None, attempt=1, worker="w", fence=1)  # type: ignore[arg-type]
+    lease = Lease(execution_id="e", job=work, scheduled_for=datetime.now(UTC), attempt=1, worker="w", fence=1)
     keeping: Keeping = resources.keeping
     watch = Watch()
     with watch.running():

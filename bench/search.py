@@ -205,7 +205,7 @@ async def keep(resources: Resources, batches: Sequence[Batch], stream: str, *, i
     async with resources.database.writing() as connection:
         await connection.execute(text("INSERT INTO watermarks (stream, fence) VALUES (:s, 1)"), {"s": stream})
     work = Work(job_id="j", name="bench", source="python", target="bench", stream=stream)
-    lease = Lease(execution_id="e", job=work, scheduled_for=None, attempt=1, worker="w", fence=1)  # type: ignore[arg-type]
+    lease = Lease(execution_id="e", job=work, scheduled_for=datetime.now(UTC), attempt=1, worker="w", fence=1)
     times: list[float] = []
     sink = SqlSink(resources.keeping, resources.events)
     async with following(resources) if is_indexed else relaying(resources):
