@@ -4,6 +4,7 @@ python run.py bench items [items] [rounds]
 """
 
 import sys
+from datetime import UTC, datetime
 from statistics import median
 
 import asyncpg
