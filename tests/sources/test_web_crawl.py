@@ -510,13 +510,13 @@ async def test_a_long_crawl_makes_room_for_others(
 @pytest.mark.spec("G7")
 async def test_a_worker_that_leaves_keeps_what_it_has_seen(site: Site, sqlite_copy: str) -> None:
     # Too many to visit all of them before it has left, even on a busy machine.
-    pages = 100
+    pages = 200
     site.page("/", "Welcome", links=[f"/{n}" for n in range(pages)])
     for n in range(pages):
         body = site.page(f"/{n}", f"Page {n}").body.decode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
         site.trouble(f"/{n}", slow(0.1, raw((head + body).encode())))
-    async with working(site, sqlite_copy, shutdown_grace=timedelta(seconds=0.4)) as desk:
+    async with working(site, sqlite_copy, shutdown_grace=timedelta(seconds=2)) as desk:
         execution = await desk.ask(await desk.job(concurrency=2))
         await eventually(lambda: len(site.seen) > 8)
     before = len(site.seen)

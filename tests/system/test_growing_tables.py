@@ -203,8 +203,8 @@ async def test_the_relay_looks_each_event_up_though_the_statistics_say_that_ther
         measured = await measure(resources, relay)
 
     assert measured.rows == limit
-    # The deleted events are passed over once.
-    assert measured.read < events + 20 * limit
+    # A plan that reads all events for each event reads five million. The server may analyse the tables meanwhile.
+    assert measured.read < 20 * events
 
 
 async def _discard(_: object) -> None:
