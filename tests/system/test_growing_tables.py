@@ -16,6 +16,7 @@ from floodmark.store.port import Decision, NewExecution, Offer, Settlement
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.replanning import has_grown
 from floodmark.testing.factories import TTL, Opened
+from floodmark.watches.event_reader import EventReader
 from floodmark.wiring.resources import Resources
 
 pytest_plugins = ("backends",)
@@ -177,38 +178,58 @@ async def test_steps_that_were_planned_for_empty_tables_read_few_rows_of_large_o
     assert {name: found for name, found in measured.items() if found.read > ENDED / 10} == {}
 
 
+EVENTS, AT_ONCE = 10_000, 500
+# Half of the events have a position, as if they had been relayed.
+FILL_EVENTS = (
+    f"""INSERT INTO items (stream, key, collected_at, data, content_hash, execution_id, fence)
+    SELECT 's', 'k' || n, now(), '{{}}', 'h', 'e', 1 FROM generate_series(1, {EVENTS}) n""",
+    f"""INSERT INTO outbox (stream, key, revision, created_at, position, sent_at)
+    SELECT 's', 'k' || n, 1, now(), CASE WHEN n <= {EVENTS} / 2 THEN n END, CASE WHEN n <= {EVENTS} / 2 THEN now() END
+      FROM generate_series(1, {EVENTS}) n""",
+)
+EMPTY_EVENTS = ("DELETE FROM items", "DELETE FROM outbox", "ANALYZE items, item_revisions, outbox")
+
+
+async def relay(resources: Resources) -> int:
+    async def discard(_: object) -> None:
+        pass
+
+    return await resources.keeping.relay(discard, limit=AT_ONCE)
+
+
+async def read_for_sinks(resources: Resources) -> int:
+    return len(await resources.repositories.events.rows_after(0, AT_ONCE))
+
+
+async def read_for_exports(resources: Resources) -> int:
+    return len((await resources.repositories.item_pages.changes(0, AT_ONCE)).rows)
+
+
+async def read_for_the_search(resources: Resources) -> int:
+    return len(await resources.search.items.after(0, AT_ONCE))
+
+
+async def read_for_watches(resources: Resources) -> int:
+    return len(await EventReader(resources.database, resources.clock).after(0, AT_ONCE))
+
+
 @pytest.mark.spec("B17", "G8")
-async def test_the_relay_looks_each_event_up_though_the_statistics_say_that_there_are_none(
-    postgres_only: Opened, typed: asyncpg.Connection
+@pytest.mark.parametrize("step", [relay, read_for_sinks, read_for_exports, read_for_the_search, read_for_watches])
+async def test_each_event_is_looked_up_though_the_statistics_say_that_there_are_none(
+    postgres_only: Opened, typed: asyncpg.Connection, step: Step
 ) -> None:
     """Even before the next comparison of sizes: a burst of events comes within a second."""
-    events, limit = 10_000, 500
-    fill = (
-        f"""INSERT INTO items (stream, key, collected_at, data, content_hash, execution_id, fence)
-        SELECT 's', 'k' || n, now(), '{{}}', 'h', 'e', 1 FROM generate_series(1, {events}) n""",
-        f"""INSERT INTO outbox (stream, key, revision, created_at)
-        SELECT 's', 'k' || n, 1, now() FROM generate_series(1, {events}) n""",
-    )
-    emptied = ("DELETE FROM items", "DELETE FROM outbox", "ANALYZE items, item_revisions, outbox")
-
-    async def relay(resources: Resources) -> int:
-        return await resources.keeping.relay(_discard, limit=limit)
-
     async with postgres_only() as resources:
         assert isinstance(resources.database, PostgresDatabase)
         resources.database.replanning.every = 3600.0
-        assert await relay(resources) == 0
-        for statement in (*fill, *emptied, *fill):
+        assert await step(resources) == 0
+        for statement in (*FILL_EVENTS, *EMPTY_EVENTS, *FILL_EVENTS):
             await typed.execute(statement)
-        measured = await measure(resources, relay)
+        measured = await measure(resources, step)
 
-    assert measured.rows == limit
+    assert measured.rows == AT_ONCE
     # A plan that reads all events for each event reads five million. The server may analyse the tables meanwhile.
-    assert measured.read < 20 * events
-
-
-async def _discard(_: object) -> None:
-    pass
+    assert measured.read < 20 * EVENTS
 
 
 @pytest.mark.spec("B17")
