@@ -176,15 +176,15 @@ async def test_an_index_is_built_again_when_it_must_be(resources: Resources, ope
 async def test_large_items_are_indexed_a_few_at_a_time(resources: Resources, operations: LocalOperations) -> None:
     """A step must end soon, whatever was collected."""
     long = " ".join(f"w{number}" for number in range(15_000))
-    await collect(resources, *(an_item(number, f"fire {long}") for number in range(15)))
+    await collect(resources, *(an_item(number, f"fire {long}") for number in range(20)))
     counts: list[int] = []
     resources.events.listen(ItemsIndexed, lambda event: counts.append(event.count))
     await index_all(resources)
-    assert sum(counts) == 15
-    assert max(counts) < 10
-    await collect(resources, *(an_item(number, f"smoke {long}") for number in range(15)))
+    assert sum(counts) == 20
+    assert max(counts) < 20
+    await collect(resources, *(an_item(number, f"smoke {long}") for number in range(20)))
     await index_all(resources)
-    assert len(await find(operations, "smoke")) == 15
+    assert len(await find(operations, "smoke")) == 20
     assert await find(operations, "fire") == []
 
 

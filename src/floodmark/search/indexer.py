@@ -9,24 +9,36 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from floodmark.observability.events import BatchKept, Events, IndexBegun, ItemsIndexed
+from floodmark.process.tasks import end_tasks
 
 from .documents import SearchableItem, SearchDocument, document_of
 from .port import IndexDamaged, SearchIndex
 from .state import IndexState
-from .stored_items import StoredItems
+from .stored_items import Place, StoredItems
 from .tokens import VERSION
 
-# The items of one step. Fewer are read while they are large and after a step that failed, and a step ends early when it
-# has this many tokens.
-_FEWEST, _AT_ONCE, _TOKENS_AT_ONCE = 20, 500, 100_000
+# The items of one step: more while the index is filled, because both databases write less for the same items then.
+# Fewer are read while they are large and after a step that failed, and a step ends early when it has this many tokens.
+_FEWEST, _AT_ONCE, _AT_ONCE_FILLING, _TOKENS_AT_ONCE = 20, 500, 4000, 200_000
+# No more items are read at once when a step took longer than this.
+_LONG_STEP_SECONDS = 1.0
 # While there is more to index, rest for a part of the time that the last step took; much longer while this process
 # stores more items a second than can be indexed beside it.
 _REST, _BUSY_REST, _BUSY_RATE = 0.5, 9.0, 2000
 _CHECK_SECONDS = 60.0
+
+
+class _Page(NamedTuple):
+    """Documents of stored items, made while the page before them was written."""
+
+    after: Place | None
+    documents: list[SearchDocument]
+    is_last: bool
 
 
 class Indexer:
@@ -39,6 +51,7 @@ class Indexer:
             events.listen(BatchKept, self._count)
         self._checked_at, self._limit = float("-inf"), _AT_ONCE
         self._position, self._lag, self._has_failed = 0, 0.0, False
+        self._next_page: _Page | None = None
 
     async def step(self) -> timedelta | None:
         """Index one batch. Return the time to rest if there is more to index, None if there is nothing."""
@@ -80,7 +93,7 @@ class Indexer:
             is_done = False
         except Exception:
             # It may have taken too long, so the next step is smaller. The lag grows while steps fail.
-            self._limit = max(_FEWEST, self._limit // 2)
+            self._limit, self._next_page = max(_FEWEST, self._limit // 2), None
             await self._report(0, self._position)
             raise
         self._has_failed = False
@@ -119,18 +132,32 @@ class Indexer:
         return state
 
     async def _fill(self, state: IndexState) -> bool:
-        limit = self._limit
-        found = await self._items.page(state.filled_to, limit)
-        documents = await self._make_documents(found)
-        is_last = len(found) < limit and len(documents) == len(found)
-        after = replace(state, is_filling=False, filled_to=None)
-        if not is_last:
-            after = replace(state, filled_to=(documents[-1].stream, documents[-1].key))
-        await self._add(documents, state, after)
+        began = time.monotonic()
+        page, self._next_page = self._next_page, None
+        if page is None or page.after != state.filled_to:
+            page = await self._read_page(state.filled_to)
+        if page.is_last:
+            await self._add(page.documents, state, replace(state, is_filling=False, filled_to=None))
+            return False
+        last = page.documents[-1]
+        after = replace(state, filled_to=(last.stream, last.key))
+        reading = asyncio.create_task(self._read_page(after.filled_to))
+        try:
+            await self._add(page.documents, state, after)
+            self._next_page = await reading
+        finally:
+            await end_tasks(reading)
+        self._adjust_limit(began, len(page.documents), _AT_ONCE_FILLING)
         return False
 
-    async def _follow(self, state: IndexState) -> bool:
+    async def _read_page(self, after: Place | None) -> _Page:
         limit = self._limit
+        found = await self._items.page(after, limit)
+        documents = await self._make_documents(found)
+        return _Page(after, documents, is_last=len(found) < limit and len(documents) == len(found))
+
+    async def _follow(self, state: IndexState) -> bool:
+        began, limit = time.monotonic(), min(self._limit, _AT_ONCE)
         found = await self._items.after(state.position, limit)
         if not found:
             if self._lag:
@@ -143,15 +170,23 @@ class Indexer:
         last = found[len(documents) - 1]
         after = replace(state, position=last.position, event_id=last.event_id)
         await self._add(_newest_of_each(documents), state, after)
+        self._adjust_limit(began, len(documents), _AT_ONCE)
         return len(documents) == len(found) < limit
 
     async def _make_documents(self, found: Sequence[SearchableItem]) -> list[SearchDocument]:
         """Return the documents of the first items, or of all of them if they are not too large."""
         # Cutting texts into tokens takes a while: the event loop goes on meanwhile.
         documents = await asyncio.to_thread(_documents_of, found)
-        is_large = len(documents) < len(found)
-        self._limit = max(_FEWEST, len(documents)) if is_large else min(2 * self._limit, _AT_ONCE)
+        if len(documents) < len(found):
+            self._limit = max(_FEWEST, len(documents))
         return documents
+
+    def _adjust_limit(self, began: float, count: int, most: int) -> None:
+        """Read more items at once after a full step that took little time, fewer after one that took long."""
+        if time.monotonic() - began > _LONG_STEP_SECONDS:
+            self._limit = max(_FEWEST, self._limit // 2)
+        elif count >= self._limit:
+            self._limit = min(2 * self._limit, most)
 
     async def _add(self, documents: Sequence[SearchDocument], before: IndexState, after: IndexState) -> None:
         if await self._index.add(documents, before, after):

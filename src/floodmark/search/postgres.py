@@ -45,6 +45,15 @@ SELECT n.id, n.stream_id, n.key, n.revision, n.hash, n.tokens::tsvector
     AS n(id, stream_id, key, revision, hash, tokens)
 """
 
+# New tokens wait in a list, which every search reads, until it is full and is moved into the index of tokens. A short
+# list is for the searches; while the index is filled a long one saves most of the work.
+_LIST_KILOBYTES, _LIST_KILOBYTES_FILLING = 512, 16 * 1024
+_PREPARE = """
+SELECT set_config('gin_pending_list_limit', $1, true), set_config('work_mem', '64MB', true),
+       set_config('synchronous_commit', 'off', true)
+"""
+_EMPTY_LIST = "SELECT gin_clean_pending_list('ix_search_documents_tokens')"
+
 _CANCELLED = "57014"
 
 
@@ -80,12 +89,15 @@ class PostgresSearchIndex:
                 state = _decode(await connection.fetchval(f"{_STATE} FOR UPDATE"))
                 if state is None or not is_same_progress(state, before):
                     return False
+                await connection.execute(_PREPARE, _list_limit(after))
                 new, replaced = await _compare(connection, documents)
                 await connection.execute(_REMOVE, replaced)
                 failpoint("search.removed")
                 moved = await _insert(connection, new) if new else 0
                 done = count_documents(state, after, added=len(new), replaced=len(replaced), moved=moved)
                 await connection.execute(_SET_STATE, encode_state(done))
+                if before.is_filling and not after.is_filling:
+                    await connection.execute(_EMPTY_LIST)
                 failpoint("search.written")
             failpoint("search.committed")
             return True
@@ -133,6 +145,10 @@ class PostgresSearchIndex:
             seconds = self._database.connector.step.total_seconds()
             hint = "use longer words, or limit it with --stream or --since"
             raise Unavailable(f"the search took more than {seconds:.0f} s", hint=hint) from error
+
+
+def _list_limit(state: IndexState) -> str:
+    return f"{_LIST_KILOBYTES_FILLING if state.is_filling else _LIST_KILOBYTES}kB"
 
 
 def _decode(stored: str | None) -> IndexState | None:

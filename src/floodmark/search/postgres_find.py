@@ -5,8 +5,8 @@ would read all its matches. Then the index is asked, for longer and longer perio
 a frequent one not all are read. No statement depends on statistics, which are wrong for a table that was just filled.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,8 @@ from .expressions import stream_token, tsquery
 from .port import GLANCED_AT, MOST_RANKED, MOST_STREAM_TOKENS, IndexHit, SearchFilter
 from .query import Node
 from .state import IndexState
+
+T = TypeVar("T")
 
 OPEN = """
 SELECT set_config('enable_seqscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
@@ -50,11 +52,15 @@ _IN_STREAMS = "AND stream_id = ANY ($5::int[])"
 # Without words: all documents in the order of the primary key.
 _FIND_ALL = f"{_COLUMNS} WHERE id >= $1 AND id < $2 {{condition}} ORDER BY id DESC LIMIT $3"
 _ALL_IN_STREAMS = "AND stream_id = ANY ($4::int[])"
+# Thousands of matches are compared, so only their ids are sent.
+_IDS = "SELECT array_agg(f.id) FROM ({found}) f"
 # The weights of D, C, B and A. Words of the title have A, all others D.
-_RANK = """
-SELECT id FROM search_documents WHERE id = ANY ($1::bigint[])
- ORDER BY ts_rank('{0.1, 0.1, 0.1, 0.4}', tokens, (SELECT $2::text::tsquery), 1) DESC, id DESC LIMIT $3
+_RANK = _NAMED.format(
+    found=f"""
+{_COLUMNS} WHERE id = ANY ($1::bigint[])
+ ORDER BY ts_rank('{{0.1, 0.1, 0.1, 0.4}}', tokens, (SELECT $2::text::tsquery), 1) DESC, id DESC LIMIT $3
 """
+)
 
 # A period has 12 days.
 _PERIOD_BITS = 20
@@ -81,7 +87,7 @@ class _Bounds(Struct, frozen=True):
     def complete(self, statement: str) -> str:
         """Return one of the statements with its condition."""
         condition = _ALL_IN_STREAMS if self.query is None else _IN_STREAMS
-        return _NAMED.format(found=statement.format(condition="" if self.stream_ids is None else condition))
+        return statement.format(condition="" if self.stream_ids is None else condition)
 
 
 def period_token(document_id: int) -> str:
@@ -98,34 +104,41 @@ class PostgresFinder(Struct, frozen=True):
 
     async def find(self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int) -> list[IndexHit]:
         """Return the newest matches, newest first."""
-        return await self._newest(query, within, before, limit)
-
-    async def rank(self, query: Node, within: SearchFilter, *, limit: int) -> list[IndexHit]:
-        """Return the best of the newest matches, best first."""
-        hits = {hit.id: hit for hit in await self._newest(query, within, None, MOST_RANKED)}
-        best = await self.connection.exec_driver_sql(_RANK, (list(hits), tsquery(query), limit))
-        return [hits[number] for (number,) in best]
-
-    async def _newest(self, query: Node | None, within: SearchFilter, before: int | None, limit: int) -> list[IndexHit]:
         if query is None and within.streams is not None and len(within.streams) > MOST_STREAM_TOKENS:
             found = await self._glance(within.streams, within, before)
             if len(found) >= limit:
                 return found[:limit]
+        return await self._newest(self._hits, query, within, before, limit)
+
+    async def rank(self, query: Node, within: SearchFilter, *, limit: int) -> list[IndexHit]:
+        """Return the best of the newest matches, best first."""
+        newest = await self._newest(self._ids, query, within, None, MOST_RANKED)
+        best = await self.connection.exec_driver_sql(_RANK, (newest, tsquery(query), limit))
+        return [IndexHit._make(row) for row in best]
+
+    async def _newest(
+        self,
+        read: Callable[[str, _Bounds, tuple[Any, ...]], Awaitable[list[T]]],
+        query: Node | None,
+        within: SearchFilter,
+        before: int | None,
+        limit: int,
+    ) -> list[T]:
         bounds = await self._bounds(query, within, before)
         if bounds is None:
             return []
         if bounds.query is None:
-            return await self._hits(_FIND_ALL, bounds, (bounds.first, bounds.end, limit))
+            return await read(_FIND_ALL, bounds, (bounds.first, bounds.end, limit))
         edge = 0
         if self.state.documents > self.read_first:
             edge = (await self.connection.exec_driver_sql(_EDGE, (bounds.end, self.read_first))).scalar() or 0
         lowest = max(bounds.first, edge)
-        found = await self._hits(_FIND_NEWEST, bounds, (lowest, bounds.end, bounds.query, limit))
+        found = await read(_FIND_NEWEST, bounds, (lowest, bounds.end, bounds.query, limit))
         for first, end, period_tokens in _windows(bounds.first, lowest):
             if len(found) >= limit:
                 break
             narrowed = f"({bounds.query}) & ({period_tokens})" if period_tokens else bounds.query
-            found += await self._hits(_FIND, bounds, (first, end, narrowed, limit - len(found)))
+            found += await read(_FIND, bounds, (first, end, narrowed, limit - len(found)))
         return found
 
     async def _glance(self, streams: frozenset[str], within: SearchFilter, before: int | None) -> list[IndexHit]:
@@ -136,8 +149,13 @@ class PostgresFinder(Struct, frozen=True):
         return [hit for hit in newest if hit.stream in streams]
 
     async def _hits(self, statement: str, bounds: _Bounds, arguments: tuple[Any, ...]) -> list[IndexHit]:
-        rows = await self.connection.exec_driver_sql(bounds.complete(statement), (*arguments, *bounds.more))
-        return sorted((IndexHit(row.id, row.stream, row.key, row.revision) for row in rows), reverse=True)
+        query = _NAMED.format(found=bounds.complete(statement))
+        rows = await self.connection.exec_driver_sql(query, (*arguments, *bounds.more))
+        return sorted((IndexHit._make(row) for row in rows), reverse=True)
+
+    async def _ids(self, statement: str, bounds: _Bounds, arguments: tuple[Any, ...]) -> list[int]:
+        query = _IDS.format(found=bounds.complete(statement))
+        return (await self.connection.exec_driver_sql(query, (*arguments, *bounds.more))).scalar() or []
 
     async def _bounds(self, query: Node | None, within: SearchFilter, before: int | None) -> _Bounds | None:
         """Return the bounds; None if the index has none of the streams."""

@@ -38,8 +38,5 @@ search_documents = Table(
     Column("hash", BigInteger, nullable=False),
     Column("tokens", TSVECTOR, nullable=False),
     Index("ix_search_documents_hash", "hash"),
-    # Every search reads the list of pending entries, so it is kept short.
-    Index(
-        "ix_search_documents_tokens", "tokens", postgresql_using="gin", postgresql_with={"gin_pending_list_limit": 512}
-    ),
+    Index("ix_search_documents_tokens", "tokens", postgresql_using="gin"),
 )

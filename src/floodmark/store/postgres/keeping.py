@@ -151,10 +151,12 @@ ON CONFLICT (media_id) DO UPDATE
 """
 
 # Held to the end of the transaction, so that even two leaders relay one after the other and in order.
-_ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
-
 # Rows are looked up by their keys, whatever the statistics say: those of a table that was analysed just after all its
 # rows had been deleted make a plan that reads all events for every event.
+_ONE_RELAY = """
+SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay')), set_config('enable_seqscan', 'off', true)
+"""
+
 _NUMBER = """
 WITH unsent AS MATERIALIZED (SELECT seq FROM outbox WHERE sent_at IS NULL ORDER BY seq LIMIT $1),
 base AS (SELECT COALESCE(max(position), 0) AS position FROM outbox WHERE position IS NOT NULL),
