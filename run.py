@@ -3,7 +3,8 @@
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
     python3 run.py test [args]    run every check and every test; with args, only pytest with these args
-    python3 run.py test --thorough    the same, and the long tests too, before a release
+    python3 run.py test --thorough    the same, and the tests that take long, as CI does
+    python3 run.py test --release    every test, on each database, before a release
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   run all benchmarks with targets, or one with its own args; --list shows them
     python3 run.py docs           write the generated pages, then build the docs site into dist/docs for offline reading
@@ -44,6 +45,8 @@ STAMP = VENV / ".stamp"
 RUN_LOCK = ROOT / "requirements.lock"
 # Everything in RUN_LOCK, with the same pins, and the packages for tests, checks and benchmarks.
 DEV_LOCK = ROOT / "requirements-dev.lock"
+# More tests than usual.
+LEVELS = ("--thorough", "--release")
 FAST_TESTS = ("tests/unit", "tests/fundamentals")
 # Programs for the tests of dashboards and alerts: the possible names of each, and its Debian package.
 WATCHERS = {
@@ -90,21 +93,21 @@ def demo(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run all checks and tests, or with arguments only pytest."""
     make_venv(DEV_LOCK)
-    thorough = [argument for argument in arguments if argument == "--thorough"]
-    arguments = [argument for argument in arguments if argument != "--thorough"]
+    more = [argument for argument in arguments if argument in LEVELS]
+    arguments = [argument for argument in arguments if argument not in LEVELS]
     bring_programs(
         browser=is_about(arguments, "cookies"),
         watchers=is_about(arguments, "seeing", "alerts", "dashboards"),
         hosts=is_about(arguments, "chaos"),
     )
     if arguments:
-        return pytest(*arguments, *thorough)
+        return pytest(*arguments, *more)
     # In parallel with the tests, because the checks use only one core.
     with ThreadPoolExecutor(1) as beside:
         checks = beside.submit(static_checks)
         if not are_compiled():
             compile_tests()
-        code = pytest(*side_by_side(), *thorough)
+        code = pytest(*side_by_side(), *more)
         return code or int(bool(checks.result()))
 
 

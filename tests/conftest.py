@@ -76,15 +76,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--thorough` adds the tests that take long."""
-    parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, before a release")
+    """`--thorough` adds the tests that take long, `--release` those that take longest."""
+    parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, as CI does")
+    parser.addoption("--release", action="store_true", help="run every test, on each installation, before a release")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run those of chaos first, which take longest. Without `--thorough`, omit long tests and second installations."""
+    """Run those of chaos first, which take longest. Omit what was not asked for, by an option or by its name."""
     items.sort(key=lambda item: "chaos" not in item.path.parts)
-    if not config.getoption("--thorough"):
-        kept = on_one_installation([item for item in items if not item.get_closest_marker("thorough")])
+    if not config.getoption("--release") and not any("::" in argument for argument in config.args):
+        omitted = ("release",) if config.getoption("--thorough") else ("release", "thorough")
+        kept = on_one_installation([item for item in items if not any(map(item.get_closest_marker, omitted))])
         left_out = set(items).difference(kept)
         items[:] = kept
         config.hook.pytest_deselected(items=list(left_out))
@@ -133,9 +135,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(scope="session")
-def is_thorough(pytestconfig: pytest.Config) -> bool:
-    """Whether whatever is random is tried as often as before a release."""
-    return bool(pytestconfig.getoption("--thorough"))
+def is_release(pytestconfig: pytest.Config) -> bool:
+    """Whether random tests are repeated as often as before a release."""
+    return bool(pytestconfig.getoption("--release"))
 
 
 @pytest.fixture(scope="session")

@@ -94,6 +94,7 @@ async def set_column(resources: Resources, name: str, **values: Any) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_without_any_token_this_machine_may_do_everything(light: Api) -> None:
     assert (await light.get("whoami")).json() == {"who": "local", "role": "admin"}
     assert (await light.job())["name"] == "news"
@@ -115,6 +116,7 @@ async def test_from_the_first_token_on_everybody_needs_one(light: Api) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_every_route_asks_for_its_role(light: Api) -> None:
     given = {role: await a_token(light.resources, role) for role in ROLES}
     # As many wrong tokens as there are routes, from one address.
@@ -171,6 +173,7 @@ async def test_a_role_that_is_not_enough_is_told_which_one_is(light: Api) -> Non
     assert await AuditLog(light.resources.database, light.resources.clock).page() == []
 
 
+@pytest.mark.thorough
 async def test_the_document_tells_of_tokens_and_shows_none(light: Api) -> None:
     text = await a_token(light.resources)
     answer = await light.client.get("/api/v2/openapi.json", headers=bearer(text))
@@ -183,6 +186,7 @@ async def test_the_document_tells_of_tokens_and_shows_none(light: Api) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_a_token_is_shown_once_listed_and_revoked_at_once(api: Api) -> None:
     admin = bearer(await a_token(api.resources))
     made = await api.post("tokens", json={"name": "ci", "role": "read"}, headers=admin)
@@ -256,6 +260,7 @@ async def test_the_last_token_taken_away_opens_no_door(light: Api) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_a_token_revoked_by_another_process_is_refused(light: Api, tmp_path: Path) -> None:
     text = await a_token(light.resources, name="ci")
     assert (await light.get("jobs", headers=bearer(text))).status_code == 200

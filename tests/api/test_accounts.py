@@ -28,6 +28,7 @@ def stored(api: Api) -> Accounts:
     return Accounts(api.resources.database, api.resources.clock, Vault.of(api.resources.settings))
 
 
+@pytest.mark.thorough
 async def test_an_account_is_added_tested_and_removed(api: Api, server: LoopbackTelegram) -> None:
     session = server.session("reader1")
     assert (await api.post("accounts", json={"name": "reader1", "dry_run": True})).json()["account"] is None

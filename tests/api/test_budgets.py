@@ -9,6 +9,7 @@ from floodmark.store.tables import jobs
 
 
 @pytest.mark.spec("B2", "V8")
+@pytest.mark.thorough
 async def test_a_budget_is_set_shown_listed_and_removed(api: Api) -> None:
     made = await api.put("budgets/news", json={"requests": 30, "max_delay_seconds": 3600})
     assert made.status_code == 200
@@ -42,6 +43,7 @@ async def test_bad_budgets_are_refused(light: Api) -> None:
 
 
 @pytest.mark.spec("B1", "T14", "V8")
+@pytest.mark.thorough
 async def test_a_job_becomes_adaptive_and_an_interval_job_again(api: Api) -> None:
     made = await api.job(schedule_type="adaptive", interval_seconds=None, max_delay_seconds=3600, weight=2)
     assert (made["schedule_type"], made["budget"], made["max_delay_seconds"], made["weight"]) == (

@@ -92,6 +92,7 @@ async def test_a_person_logs_in_by_phone_and_code(api: Api, server: LoopbackTele
         assert secret not in told
 
 
+@pytest.mark.thorough
 async def test_a_password_is_asked_for_if_the_account_has_one(api: Api) -> None:
     step = await begin(api, "locked", LOCKED)
     path = f"logins/{step['login_id']}"

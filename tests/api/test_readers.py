@@ -234,6 +234,7 @@ def elsewhere(sqlite_copy: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.thorough
 def test_a_program_without_asyncio_reads_the_same(elsewhere: str) -> None:
     with SyncClient(elsewhere) as client:
         assert [item.key for item in client.read_items("news", since=NOON + 2 * HOUR)] == ["k2", "k3"]

@@ -274,6 +274,7 @@ async def test_a_path_where_nothing_is_is_told_and_counted(hooks: Api) -> None:
 
 
 @pytest.mark.spec("V4")
+@pytest.mark.thorough
 async def test_refused_webhooks_cost_no_database_write_each(sqlite: Opened) -> None:
     """A stranger cannot keep the database busy: the counts are written in batches."""
     async with sqlite(floodmark_secret_key=KEY) as resources, served(resources) as api:

@@ -194,20 +194,21 @@ def serving_place(url: str) -> Iterator[Place]:
 
 
 @pytest.mark.spec("V8", "G9")
-@pytest.mark.thorough
+@pytest.mark.release
 def test_whatever_is_asked_is_answered_as_documented(
-    on_postgresql: Place, subtests: pytest.Subtests, is_thorough: bool
+    on_postgresql: Place, subtests: pytest.Subtests, is_release: bool
 ) -> None:
     def ask(case: AnyCase) -> None:
         on_postgresql.ask(case, on_postgresql.token)
 
     # The requests that the document has as examples are made below.
-    ask_each(ask, subtests, 4 if is_thorough else 2, *GenerationMode, has_documented=is_thorough)
+    ask_each(ask, subtests, 4 if is_release else 2, *GenerationMode, has_documented=is_release)
 
 
 @pytest.mark.spec("V8", "G9")
+@pytest.mark.thorough
 def test_what_is_there_is_answered_as_documented_and_nothing_is_told_without_a_token(
-    on_sqlite: Place, subtests: pytest.Subtests, is_thorough: bool
+    on_sqlite: Place, subtests: pytest.Subtests, is_release: bool
 ) -> None:
     def ask(case: AnyCase) -> None:
         case.path_parameters = {name: THERE[name] for name in case.path_parameters or {}}
@@ -220,7 +221,7 @@ def test_what_is_there_is_answered_as_documented_and_nothing_is_told_without_a_t
         # What the rest of the request names need not be there.
         assert answer.status_code != 404 or case.query or has_body(case)
 
-    ask_each(ask, subtests, 2 if is_thorough else 1, GenerationMode.POSITIVE)
+    ask_each(ask, subtests, 2 if is_release else 1, GenerationMode.POSITIVE)
 
 
 async def _migrate(url: str) -> None:

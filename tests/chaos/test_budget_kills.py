@@ -79,10 +79,11 @@ class Newsroom:
     "names",
     [
         ["up-1", "up-2"],
-        pytest.param(["scheduler-1", "scheduler-2", "worker-1", "worker-2"], marks=pytest.mark.thorough),
+        pytest.param(["scheduler-1", "scheduler-2", "worker-1", "worker-2"], marks=pytest.mark.release),
     ],
     ids=len,
 )
+@pytest.mark.thorough
 async def test_processes_that_are_killed_overdraw_no_budget_and_learn_each_item_once(
     fleet: Fleet, chance: random.Random, pg_url: str, redis_url: str, names: list[str]
 ) -> None:
@@ -90,6 +91,7 @@ async def test_processes_that_are_killed_overdraw_no_budget_and_learn_each_item_
 
 
 @pytest.mark.spec("B2", "T14", "G1")
+@pytest.mark.thorough
 async def test_an_embedded_process_that_is_killed_overdraws_no_budget_and_learns_each_item_once(
     fleet: Fleet, chance: random.Random, sqlite_url: str
 ) -> None:

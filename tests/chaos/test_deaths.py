@@ -27,6 +27,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.spec("B16", "G3", "G4")
+@pytest.mark.thorough
 async def test_a_killed_process_is_succeeded_at_once(fleet: Fleet, settings: dict[str, Any]) -> None:
     """`up`, killed and started again; then a scheduler and a worker, killed beside others of their kind."""
     await prepare(settings["database_url"])

@@ -6,7 +6,7 @@ there once.
 Starting processes and waiting for leases is most of the work. So in the normal run the victims of the same stores
 follow each other, each one continues the work of the one before, and one survivor finishes: a chain. After each death
 the store must be consistent, so a fault shows at its own point; after the survivor everything must be there. With
-`--thorough` each case has stores and a survivor of its own besides.
+`--release` each case has stores and a survivor of its own besides.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ def test_a_process_is_killed_at_each_point_of_the_protocol() -> None:
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "E1", "V6")
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_lost_or_doubled_by_a_fault_at(case: Case, outcomes: dict[Case, BaseException | None]) -> None:

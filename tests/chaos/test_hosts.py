@@ -33,6 +33,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.mark.spec("G1", "G2", "G3")
+@pytest.mark.thorough
 async def test_workers_on_hosts_that_are_cut_off_lose_nothing(
     fleet: Fleet, hosts: Hosts, pg_url: str, redis_url: str
 ) -> None:

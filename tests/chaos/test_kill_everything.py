@@ -66,7 +66,7 @@ SETTINGS = {
 
 
 # In every run `test_failpoints` kills at each step, and `test_deaths` kills whole processes.
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200 * TIMES_LONGER)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1200 * TIMES_LONGER)]
 
 
 @pytest.mark.spec("G1", "G2", "G3", "G4", "G8", "T6")

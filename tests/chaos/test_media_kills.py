@@ -30,7 +30,8 @@ def server() -> Iterator[LoopbackTelegram]:
 
 @pytest.mark.spec("B11", "G1", "G3")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("database", ["sqlite_url", pytest.param("pg_url", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("database", ["sqlite_url", pytest.param("pg_url", marks=pytest.mark.release)])
+@pytest.mark.thorough
 async def test_files_are_whole_after_kills_at_every_step(
     fleet: Fleet, server: LoopbackTelegram, tmp_path: Path, request: pytest.FixtureRequest, database: str
 ) -> None:

@@ -325,7 +325,7 @@ MUTANTS: dict[str, tuple[Protocol, str]] = {
 
 
 @pytest.mark.spec("G3", "E1")
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_claim_that_does_not_look_at_the_lease_is_still_safe() -> None:
     """The lease only saves work. What keeps the data whole is the fence."""
     assert Walk(Protocol(claims_checked=False)).violation() is None

@@ -25,6 +25,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.mark.spec("T16")
+@pytest.mark.thorough
 async def test_a_leader_that_is_killed_after_sending_tells_once_more_and_then_no_more(
     sqlite: Opened, receiver: Receiver, fleet: Fleet
 ) -> None:

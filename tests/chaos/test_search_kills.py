@@ -49,6 +49,7 @@ def an_item(number: int, text: str) -> Item:
 
 @pytest.mark.spec("B5", "G1")
 @pytest.mark.timeout(900)
+@pytest.mark.thorough
 async def test_a_kill_at_any_step_leaves_a_correct_index(opened: Opened, fleet: Fleet) -> None:
     assert {point.partition("@")[0] for point in (*FILLING, *FOLLOWING)} == set(SEARCH_POINTS)
     async with opened() as resources:

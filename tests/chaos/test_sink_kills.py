@@ -63,12 +63,12 @@ def receivers(chance: random.Random) -> Iterator[Receivers]:
 
 
 @pytest.fixture
-def moments(chance: random.Random, is_thorough: bool) -> list[int]:
+def moments(chance: random.Random, is_release: bool) -> list[int]:
     """After how many requests each process is killed that is not killed at a fail-point."""
-    return [chance.randrange(3, 12) for _ in range(3 if is_thorough else 1)]
+    return [chance.randrange(3, 12) for _ in range(3 if is_release else 1)]
 
 
-@pytest.fixture(params=[pytest.param("sqlite_copy", marks=pytest.mark.thorough), "pg_clean"])
+@pytest.fixture(params=[pytest.param("sqlite_copy", marks=pytest.mark.release), "pg_clean"])
 def database_url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
@@ -86,6 +86,7 @@ async def stocked(url: str) -> AsyncIterator[Resources]:
 
 
 @pytest.mark.spec("B7", "G4")
+@pytest.mark.thorough
 async def test_events_arrive_in_order_however_often_the_process_is_killed(
     fleet: Fleet, moments: list[int], receivers: Receivers, tmp_path: Path, database_url: str
 ) -> None:

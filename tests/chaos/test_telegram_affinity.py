@@ -42,7 +42,7 @@ def server() -> Iterator[LoopbackTelegram]:
 
 @pytest.mark.spec("T15", "T6", "T7", "G3", "G7")
 @pytest.mark.timeout(1200)
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_only_the_share_of_a_worker_moves_with_redis(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:
@@ -52,7 +52,7 @@ async def test_only_the_share_of_a_worker_moves_with_redis(
 
 @pytest.mark.spec("T15", "T6", "T7", "G3", "G7")
 @pytest.mark.timeout(1200)
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_only_the_share_of_a_worker_moves_without_redis(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str
 ) -> None:

@@ -39,6 +39,7 @@ async def town(fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: s
 
 @pytest.mark.spec("T6", "T7", "G3")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
     """One channel is renamed and its name taken by another; one is made private; a third is not touched."""
     harbour, market, museum = town.channels
@@ -71,6 +72,7 @@ async def test_names_and_doors_that_change_in_mid_history(town: Town) -> None:
 
 @pytest.mark.spec("T6", "G3")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_a_session_revoked_in_mid_history_parks_its_account_alone(town: Town) -> None:
     """The jobs of the other account go on; those of this one wait for a new login, and then finish."""
     harbour, market, museum = town.channels

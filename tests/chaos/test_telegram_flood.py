@@ -40,7 +40,8 @@ def server() -> Iterator[LoopbackTelegram]:
 
 @pytest.mark.spec("T4", "T6", "G3", "G5")
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.release)])
+@pytest.mark.thorough
 async def test_workers_wait_and_go_on_at_page_seven(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str, workers: int
 ) -> None:
@@ -53,6 +54,7 @@ async def test_workers_wait_and_go_on_at_page_seven(
 
 @pytest.mark.spec("T4", "T6", "G3", "G5")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_a_process_that_was_killed_keeps_to_the_wait_it_was_told_before(
     fleet: Fleet, server: LoopbackTelegram, sqlite_url: str
 ) -> None:

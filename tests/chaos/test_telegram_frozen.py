@@ -33,6 +33,7 @@ def server() -> Iterator[LoopbackTelegram]:
 
 @pytest.mark.spec("T6", "T7", "G3")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_a_process_that_wakes_up_after_its_lease_leaves_and_writes_nothing(
     fleet: Fleet, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:

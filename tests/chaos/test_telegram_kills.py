@@ -1,7 +1,7 @@
 """A long history is collected by processes that are killed again and again: nothing is lost, nothing is stored twice,
 and no session is ever used by two of them.
 
-With --thorough the history has fifty thousand messages, and one process is killed for every five thousand of them.
+With --release the history has fifty thousand messages, and one process is killed for every five thousand of them.
 Otherwise it has three thousand, which are served slowly, and three processes are killed.
 The moments come from a seed, which is printed; FLOODMARK_CHAOS_SEED repeats them.
 """
@@ -21,7 +21,7 @@ from floodmark.testing.telegram import LoopbackTelegram, TelegramBackend
 from floodmark.testing.telegram.faults import Delay
 
 # How many channels, and how many messages each of them has.
-SIZE, SIZE_THOROUGH = (6, 500), (10, 5_000)
+SIZE, SIZE_BEFORE_A_RELEASE = (6, 500), (10, 5_000)
 MESSAGES_PER_KILL, FEWEST_KILLS = 5_000, 3
 # Seconds that each page takes in the normal run, so that there is time to kill in.
 SLOW = 0.1
@@ -29,22 +29,22 @@ ACCOUNTS = ("reader1", "reader2")
 
 
 @pytest.fixture
-def server(is_thorough: bool) -> Iterator[LoopbackTelegram]:
+def server(is_release: bool) -> Iterator[LoopbackTelegram]:
     """Channels with a long past. One session seen twice is lost for good, as it is in reality."""
-    backend, (channels, messages) = TelegramBackend(seed=11), SIZE_THOROUGH if is_thorough else SIZE
+    backend, (channels, messages) = TelegramBackend(seed=11), SIZE_BEFORE_A_RELEASE if is_release else SIZE
     for account in ACCOUNTS:
         backend.account(account)
     for number in range(channels):
         past = datetime.now(UTC) - timedelta(hours=messages / 60)
         backend.channel(f"channel_{number}").fill(messages, start=past, every=timedelta(minutes=1), kind="plain")
     with LoopbackTelegram.thread(backend, forbid_duplicates=True) as one:
-        if not is_thorough:
+        if not is_release:
             one.add(Delay(seconds=SLOW, method=HISTORY))
         yield one
 
 
 @pytest.mark.spec("T6", "T7", "T12", "G3", "G4")
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothing(
     fleet: Fleet, chance: random.Random, server: LoopbackTelegram, sqlite_url: str

@@ -38,6 +38,7 @@ TEXTS = {
 
 @pytest.mark.spec("T12", "G3")
 @pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["ahead", "behind"])
+@pytest.mark.thorough
 async def test_a_server_whose_clock_is_wrong_is_collected_all_the_same(
     server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str, skew: timedelta
 ) -> None:
@@ -68,6 +69,7 @@ async def test_any_text_and_every_field_come_back_from_sqlite(
 
 
 @pytest.mark.spec("T7", "G3")
+@pytest.mark.thorough
 async def test_any_text_and_every_field_come_back_from_postgresql(
     server: LoopbackTelegram, backend: TelegramBackend, pg_clean: str
 ) -> None:

@@ -50,6 +50,7 @@ async def jobs(town: Town) -> list[Job]:
 
 @pytest.mark.spec("T4", "F1", "G3", "G5")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_connections_that_break_in_mid_history_cost_nothing(town: Town, jobs: list[Job]) -> None:
     """Before, in the middle of and after an answer; and answers that never come."""
     server = town.server
@@ -71,6 +72,7 @@ async def test_connections_that_break_in_mid_history_cost_nothing(town: Town, jo
 
 @pytest.mark.spec("F1", "F2", "G5")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_a_server_that_is_not_there_is_asked_seldom_and_waited_for(town: Town, jobs: list[Job]) -> None:
     """The breakers open for the whole fleet and one probe at a time goes out; no execution fails for it."""
     server = town.server

@@ -44,6 +44,7 @@ def texts(desk: WatchDesk) -> Counter[str]:
     return Counter(match["text"] for message in messages.values() for match in message["matches"])
 
 
+@pytest.mark.thorough
 async def test_a_leader_that_is_killed_anywhere_loses_and_doubles_nothing(
     sqlite: Opened, receiver: Receiver, fleet: Fleet
 ) -> None:
@@ -67,7 +68,7 @@ async def test_a_leader_that_is_killed_anywhere_loses_and_doubles_nothing(
     assert list(repeated.values()) == [2], "only the one that was sent and not recorded"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_leaders_that_are_killed_at_random_lose_and_double_nothing(
     postgres_only: Opened, receiver: Receiver, fleet: Fleet
 ) -> None:

@@ -41,6 +41,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.mark.spec("B15", "G3", "G4")
+@pytest.mark.thorough
 async def test_matches_and_evidence_survive_kills_at_each_step(
     fleet: Fleet, site: Site, sqlite_url: str, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ async def test_an_embedded_process_killed_in_mid_crawl_asks_for_no_page_twice(
 
 
 @pytest.mark.spec("V12", "G3", "G4")
+@pytest.mark.thorough
 async def test_workers_killed_in_mid_crawl_ask_for_no_page_twice(
     fleet: Fleet, chance: random.Random, site: Site, pg_url: str, redis_url: str
 ) -> None:

@@ -178,6 +178,7 @@ SECOND_LAYERS = [
 ]
 
 
+@pytest.mark.thorough
 async def test_the_buttons_of_banners_are_found(shell: Path) -> None:
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=shell, args=list(FLAGS))

@@ -85,7 +85,7 @@ async def in_mid_scan(shop: Shop) -> list[int]:
     return below
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
     resources: Resources, source: CookiesSource, shop: Shop
 ) -> None:
@@ -123,6 +123,7 @@ async def test_browsers_are_replaced_when_they_die_and_end_with_their_execution(
     assert await count_of(resources, items) == 1
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_leaves_no_browser_behind(
     tmp_path: Path, shop: Shop, chromium: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

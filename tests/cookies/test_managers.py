@@ -90,9 +90,10 @@ def _is_like_another(case: Case) -> bool:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.thorough] if _is_like_another(case) else []) for case in CASES],
+    [pytest.param(case, marks=[pytest.mark.release] if _is_like_another(case) else []) for case in CASES],
     ids=[f"{case.package}-{case.layer}" for case in CASES],
 )
+@pytest.mark.thorough
 async def test_real_managers_are_accepted_and_rejected(context: BrowserContext, case: Case) -> None:
     banner = await choose(context, case, "accept")
     assert (banner.name, banner.layer) == (case.maker, 1)

@@ -194,6 +194,7 @@ async def test_the_dashboard_shows_the_portfolio_and_sends_it(sqlite: Opened) ->
         assert made.sha256 == hashlib.sha256(sent.content).hexdigest()
 
 
+@pytest.mark.thorough
 async def test_a_pdf_is_printed_without_the_network(sqlite: Opened, chromium: Path, tmp_path: Path) -> None:
     async with sqlite() as resources:
         await keep_portfolio(resources)

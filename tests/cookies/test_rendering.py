@@ -36,6 +36,7 @@ def script(site: Site, path: str, code: str) -> None:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_what_scripts_show_is_collected(site: Site, sqlite_copy: str, chromium: Path) -> None:
     """Without a browser the notes name the option. With it content and links are read, in spite of an ETag."""
     links = "<a href=/list>list</a><a href=/moved>m</a><a href=/private>p</a><a href=/empty>e</a>"
@@ -76,7 +77,7 @@ async def test_what_scripts_show_is_collected(site: Site, sqlite_copy: str, chro
 
 
 @pytest.mark.spec("B15")
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_an_endless_script_costs_one_page(site: Site, sqlite_copy: str, chromium: Path) -> None:
     script(site, "/", "show('<a href=/endless>e</a><a href=/late>l</a>')")
     script(site, "/endless", "while (true) {}")
@@ -91,7 +92,7 @@ async def test_an_endless_script_costs_one_page(site: Site, sqlite_copy: str, ch
 
 
 @pytest.mark.spec("B15")
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_browsers_of_crawls_are_limited_and_end_with_the_worker(
     site: Site, sqlite_copy: str, chromium: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

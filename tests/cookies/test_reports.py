@@ -52,6 +52,7 @@ async def resources(opened: Opened) -> AsyncIterator[Resources]:
         yield resources
 
 
+@pytest.mark.thorough
 async def test_reports_are_told_over_the_api(resources: Resources) -> None:
     await keep_scans(resources, older(), newer())
     async with served(resources) as api:

@@ -131,6 +131,7 @@ async def test_each_phase_has_exactly_its_cookies(scanner: CookiesSource, shop: 
     assert "GA1.1.1" not in page + files["report.json"].content.decode(), "values are not kept"
 
 
+@pytest.mark.thorough
 async def test_a_scan_sees_what_a_visitor_sees(scanner: CookiesSource, shop: Shop) -> None:
     """A banner that hides from programs, comes late, in a closed shadow root, and is rejected behind its settings."""
     watching = CookiesSource(patient(cookies_banner_wait=timedelta(seconds=30)), SystemClock())
@@ -171,7 +172,7 @@ async def test_a_scan_sees_what_a_visitor_sees(scanner: CookiesSource, shop: Sho
     assert evidence.endswith(" s after the visit began; kept for 1 year.")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_an_operator_may_want_to_be_recognised(shop: Shop) -> None:
     shop.agents.clear()
     async with CookiesSource(
@@ -185,7 +186,7 @@ async def test_an_operator_may_want_to_be_recognised(shop: Shop) -> None:
     assert set(shop.agents) == {report["user_agent"]} == {"ExampleScanner/1.0 (+https://example.com)"}
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, shop: Shop) -> None:
     def visited(report: dict[str, Any]) -> list[tuple[str, int]]:
         visits = report["phases"][0]["visits"]
@@ -202,7 +203,7 @@ async def test_links_are_followed_as_far_as_they_may(scanner: CookiesSource, sho
     assert not [path for path in shop.asked if "pdf" in path or "logout" in path or "tracker" in path]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> None:
     report = await scanned(scanner, shop, "plain.test", accept_selector="button", reject_selector=".no-such-thing")
 
@@ -215,6 +216,7 @@ async def test_the_buttons_can_be_named(scanner: CookiesSource, shop: Shop) -> N
     )
 
 
+@pytest.mark.thorough
 async def test_a_time_out_is_a_result(scanner: CookiesSource, shop: Shop) -> None:
     hasty = CookiesSource(patient(cookies_page_timeout=timedelta(seconds=12)), SystemClock())
     hasty.pool, context = scanner.pool, a_context()
@@ -230,6 +232,7 @@ async def test_a_time_out_is_a_result(scanner: CookiesSource, shop: Shop) -> Non
     assert names(before) == {"early"}
 
 
+@pytest.mark.thorough
 async def test_a_site_that_cannot_be_reached_is_a_failure(scanner: CookiesSource, shop: Shop) -> None:
     """After as many tries as it may have; a flaky one that comes back in time is none."""
     with pytest.raises(Transient, match=r"flaky\.test:.* cannot be reached: status 500") as caught:
@@ -256,6 +259,7 @@ async def test_private_addresses_are_out_of_reach(scanner: CookiesSource, shop: 
     assert "HTTP_ALLOW_HOSTS" in caught.value.hint
 
 
+@pytest.mark.thorough
 async def test_third_party_cookies_are_seen_though_browsers_block_them(scanner: CookiesSource, shop: Shop) -> None:
     """What is said of a browser as it comes is what such a browser does. That there is no banner is a result."""
     report = await scanned(scanner, shop, "framed.test")
@@ -277,6 +281,7 @@ async def test_third_party_cookies_are_seen_though_browsers_block_them(scanner: 
     assert left == {cookie["name"] for cookie in cookies if not cookie["blocked_by_default"]} == {"tp_chips"}
 
 
+@pytest.mark.thorough
 async def test_one_execution_makes_one_item(scanner: CookiesSource, shop: Shop) -> None:
     """Also when it is run again after its scan was kept. Several can be asked for at once."""
     target = a_target(shop, "blocked.test")
@@ -303,7 +308,7 @@ max_days = 365
 
 
 @pytest.mark.spec("B14")
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_visitor_is_as_the_job_says(scanner: CookiesSource, shop: Shop) -> None:
     def made(purposes: set[int]) -> str:
         return tc_string(purposes=purposes, interests={2}, vendors=purposes, others=set())

@@ -41,9 +41,9 @@ async def any_site(any_opened: Opened) -> AsyncIterator[Site]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def how_to_look(is_thorough: bool) -> None:
+def how_to_look(is_release: bool) -> None:
     """Look at every page in all ways only if there is time."""
-    looks.IN_ALL_WAYS = is_thorough
+    looks.IN_ALL_WAYS = is_release
 
 
 @pytest.fixture(scope="session")

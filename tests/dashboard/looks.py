@@ -11,7 +11,7 @@ _DESK, _PHONE = (1400, 900), (360, 740)
 _ALL = [(scheme, size) for scheme in ("light", "dark") for size in (_DESK, _PHONE)]
 # A size changes what is there, a theme only its colours: in the other theme of a size, only they are examined.
 _WHOLE = (("light", _DESK), ("dark", _PHONE))
-# Set by the tests' configuration: with --thorough.
+# Set by the tests' configuration: with --release.
 IN_ALL_WAYS = False
 _SERIOUS = ("serious", "critical")
 _COLOURS = {"type": "rule", "values": ["color-contrast"]}
@@ -21,7 +21,7 @@ _STANDARD = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa
 async def look_at(page: Page, *, is_brief: bool = False) -> None:
     """Check the page that is open; fail for every serious finding of axe, and if it is wider than the window.
 
-    With `--thorough` in both themes and two sizes; a brief look is light on a desk and dark on a phone. Without it axe
+    With `--release` in both themes and two sizes; a brief look is light on a desk and dark on a phone. Without it axe
     examines the page in one of these two, which its path decides, and a brief look checks only the widths.
     """
     if IN_ALL_WAYS:

@@ -301,14 +301,15 @@ async def test_no_link_acts_also_not_under_another_method(site: Site, client: ht
     assert not (await site.operations.job("news")).paused
 
 
-async def test_what_is_shown_to_any_role_changes_nothing(sqlite: Opened, is_thorough: bool) -> None:
+@pytest.mark.thorough
+async def test_what_is_shown_to_any_role_changes_nothing(sqlite: Opened, is_release: bool) -> None:
     """Every page and every GET of the API, for the lowest and the highest role: the database is the same afterwards.
 
-    With `--thorough` for every role.
+    With `--release` for every role.
     """
     async with serving_site(sqlite) as site:
         job_id = await site.job()
-        tokens = [await site.token(role) for role in (ROLES if is_thorough else (ROLES[0], ROLES[-1]))]
+        tokens = [await site.token(role) for role in (ROLES if is_release else (ROLES[0], ROLES[-1]))]
         for token in tokens:
             async with site.client(token) as client:
                 # The first use is noted.

@@ -60,6 +60,7 @@ async def fill_phone(page: Page, name: str, phone: str) -> None:
     await page.get_by_role("button", name="Send the code").click()
 
 
+@pytest.mark.thorough
 async def test_an_account_is_added_by_phone_code_and_password(site: Site, window: Window) -> None:
     page = await window.open("/accounts")
     await expect(page.locator("main")).to_contain_text("No accounts yet")
@@ -89,7 +90,7 @@ async def test_an_account_is_added_by_phone_code_and_password(site: Site, window
     assert [cookie["name"] for cookie in await page.context.cookies() if "login" in str(cookie["name"])] == []
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_an_account_is_added_with_a_session_tested_parked_and_removed(
     site: Site, window: Window, server: LoopbackTelegram
 ) -> None:

@@ -60,7 +60,7 @@ async def test_a_feed_is_added_from_an_empty_installation(site: Site, web: WebSi
     assert (added.action, added.via) == ("job.added", "dashboard")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_list_is_added_and_only_wrong_lines_stay(site: Site, web: WebSite, window: Window) -> None:
     page = await window.open("/add")
     lines = [f"{web.url}/feed.xml", "@Example_News", "not a target", f"{web.url}/", "http://10.0.0.1/"]
@@ -81,6 +81,7 @@ async def test_a_list_is_added_and_only_wrong_lines_stay(site: Site, web: WebSit
     assert all(job.when.time_config == {"hour": 4, "minute": 30} for job in found.values())
 
 
+@pytest.mark.thorough
 async def test_a_refused_form_keeps_what_was_typed(site: Site, window: Window) -> None:
     page = await window.open("/add?what=@example_news")
     await page.get_by_text("Cron", exact=True).click()
@@ -107,7 +108,7 @@ async def test_a_refused_form_keeps_what_was_typed(site: Site, window: Window) -
     assert (job.params, job.when.cron_expression) == ({"history": "500"}, "0 6 * * *")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_another_source_can_be_chosen_and_has_its_own_options(site: Site, web: WebSite, window: Window) -> None:
     page = await window.open(f"/add?what={web.url}/")
     await expect(page.locator("select[name=kind]")).to_have_value(f"web {web.url}/")
@@ -147,6 +148,7 @@ async def test_without_a_script_the_same_form_works(site: Site, web: WebSite) ->
         assert len((await site.operations.jobs()).items) == 2
 
 
+@pytest.mark.thorough
 async def test_adaptive_jobs_get_their_budget(site: Site, window: Window) -> None:
     await site.operations.set_budget("news", 30)
     page = await window.open("/add?what=@example_news")

@@ -33,7 +33,7 @@ async def test_changes_are_readable_and_lead_to_their_objects(any_site: Site) ->
         assert "No changes of job:none" in only
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_log_is_filtered_followed_and_safe(site: Site, window: Window) -> None:
     page = await window.open("/audit")
     await expect(page.locator("main")).to_contain_text("No changes yet")

@@ -107,6 +107,7 @@ async def test_long_lists_have_pages(site: Site) -> None:
             assert seen == [str(number) for number in range(70, 0, -1)], path
 
 
+@pytest.mark.thorough
 async def test_new_items_appear_by_themselves(site: Site, window: Window) -> None:
     page = await window.open("/collected")
     await expect(page.locator("main")).to_contain_text("Nothing was collected yet")
@@ -124,6 +125,7 @@ async def test_new_items_appear_by_themselves(site: Site, window: Window) -> Non
     await expect(page.locator("mark")).to_have_text("ferry")
 
 
+@pytest.mark.thorough
 async def test_a_stream_shows_its_days_and_its_job(site: Site, window: Window) -> None:
     execution = await given_items(site, HARBOUR, a_post(1, "Fire"), source="telegram", target="@harbour", name="posts")
     page = await window.open("/collected/telegram%3A1000001")
@@ -140,7 +142,7 @@ async def test_a_stream_shows_its_days_and_its_job(site: Site, window: Window) -
         assert (await client.get("/collected/nowhere%3Ax")).status_code == 404
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_post_is_shown_as_a_post(site: Site, window: Window) -> None:
     text = "🚨 Fire <b>now</b>, see the map and #harbour"
     entities = [
@@ -174,6 +176,7 @@ async def test_a_post_is_shown_as_a_post(site: Site, window: Window) -> None:
     await expect(page.locator(".diff .added ins")).to_have_text("over")
 
 
+@pytest.mark.thorough
 async def test_the_revisions_of_a_page_are_compared(site: Site, window: Window) -> None:
     lines = "\n".join(f"Stop {number}" for number in range(20))
     for text in (f"First at 6\n{lines}\nDogs free", f"First at 7\n{lines}\nDogs free\nCats free"):
@@ -199,7 +202,7 @@ async def test_the_revisions_of_a_page_are_compared(site: Site, window: Window) 
         assert "There is no earlier revision" in first
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_feed_entry_and_other_items_are_readable(site: Site, window: Window) -> None:
     await given_items(site, FEED, an_entry("a", "Fire", tags=["x"], enclosures=[{"url": "https://news.example/a.mp3"}]))
     await given_items(site, "python:prices", Item("wheat", {"price": 212.5, "nested": {"a": [1]}}, NOW))
@@ -234,6 +237,7 @@ async def given_report(site: Site) -> None:
     await settle(site.resources, lease, Done())
 
 
+@pytest.mark.thorough
 async def test_a_cookie_report_has_its_evidence(site: Site, window: Window) -> None:
     await given_report(site)
     page = await window.open("/item/cookies%3Ashop.example/scan-1")
@@ -245,7 +249,7 @@ async def test_a_cookie_report_has_its_evidence(site: Site, window: Window) -> N
     await look_at(page)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_what_is_shown_is_downloaded(site: Site, window: Window) -> None:
     await given_items(site, HARBOUR, a_post(1, "fire"), a_post(2, "ferry"), a_post(3, "big fire", gone=True))
     await given_items(site, FEED, an_entry("a", "Fire"), source="feed")
@@ -282,7 +286,7 @@ def _read(path: Any) -> str:
     return str(path.read_text("utf-8-sig"))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_download_that_is_given_up_ends(site: Site) -> None:
     """Its rows are larger than what waits for a slow browser."""
     await given_items(site, HARBOUR, *(a_post(number, "fire " * 40_000) for number in range(1, 41)))
@@ -330,7 +334,7 @@ async def test_without_an_index_items_are_still_listed(sqlite: Opened) -> None:
         assert "search is off" in (await client.get("/find?q=fire")).text
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_hostile_items_are_inert(site: Site, window: Window) -> None:
     entities = [{"type": "bold", "offset": -5, "length": 10**9}, {"type": "url", "offset": 0, "length": 10}, "x", None]
     await given_items(
@@ -369,7 +373,7 @@ async def test_hostile_items_are_inert(site: Site, window: Window) -> None:
         assert overflow <= 0, f"{path} is {overflow} px too wide"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_list_can_be_read_by_everyone(site: Site, window: Window) -> None:
     await given_items(site, HARBOUR, a_post(1, "Fire in the harbour"), a_post(2, "حريق في الميناء", gone=True))
     await given_items(site, FEED, an_entry("a", "Fire"), source="feed")

@@ -14,6 +14,7 @@ pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10", "V8"), pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.thorough
 async def test_an_operation_is_found_and_its_command_works(site: Site, window: Window) -> None:
     await site.job()
     page = await window.open("/docs")
@@ -32,7 +33,7 @@ async def test_an_operation_is_found_and_its_command_works(site: Site, window: W
     assert await page.locator("article.operation:visible").count() > 50
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_it_reads_and_searches_without_a_script(site: Site, browser: Browser) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
@@ -46,7 +47,7 @@ async def test_it_reads_and_searches_without_a_script(site: Site, browser: Brows
     await context.close()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_it_is_for_everyone(site: Site) -> None:
     token, prefix = await site.token("read"), {"X-Forwarded-Prefix": "/monitor"}
     async with site.client() as nobody, site.client(token) as reader, site.client(token, headers=prefix) as other:
@@ -59,6 +60,7 @@ async def test_it_is_for_everyone(site: Site) -> None:
         assert 'href="/docs"' in (await reader.get("/jobs")).text
 
 
+@pytest.mark.thorough
 async def test_an_address_that_a_caller_makes_up_stays_with_the_caller(site: Site) -> None:
     async with site.client() as client:
         for number in range(12):

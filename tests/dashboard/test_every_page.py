@@ -115,6 +115,7 @@ async def test_every_page_with_parameters_has_an_example() -> None:
     assert set(PATHS) <= {page.path for page in SHOWN}
 
 
+@pytest.mark.thorough
 async def test_every_page_can_be_read_by_everyone(furnished: tuple[Site, str], browser: Browser) -> None:
     site, dead = furnished
     async with signed_in(browser, site, "admin") as window:
@@ -137,7 +138,7 @@ async def test_every_page_shows_those_who_only_read_no_action(furnished: tuple[S
             assert [form for form in forms if "/sign-out" not in form] == [], page.path
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_every_page_can_be_read_by_those_who_only_read(furnished: tuple[Site, str], browser: Browser) -> None:
     site, dead = furnished
     async with signed_in(browser, site, "read") as window:

@@ -101,6 +101,7 @@ async def test_an_execution_shows_its_phases_its_errors_and_its_trace(site: Site
         assert text in shown, text
 
 
+@pytest.mark.thorough
 async def test_an_execution_is_retried_dropped_and_cancelled(site: Site, window: Window) -> None:
     job_id = await site.job()
     retried, dropped = [await given_execution(site, job_id, "dead", **FAILED) for _ in range(2)]
@@ -133,6 +134,7 @@ async def test_an_execution_is_followed_as_it_happens(site: Site, window: Window
     await expect(page.locator("#e-head .badge")).to_have_text("cancelled", timeout=60_000)
 
 
+@pytest.mark.thorough
 async def test_dead_letters_are_grouped_and_handled_by_group_by_job_and_by_choice(site: Site, window: Window) -> None:
     news, olds = await site.job("news"), await site.job("olds")
     for number in range(3):
@@ -191,7 +193,7 @@ async def test_a_role_sees_only_what_it_may_do_with_executions(site: Site, role:
     assert state is (State.QUEUED if role == "operate" else State.DEAD)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_search_box_finds_jobs_and_executions(site: Site, window: Window) -> None:
     job_id = await site.job("harbour-watch", tags=["ships"])
     execution_id = await given_execution(site, job_id)

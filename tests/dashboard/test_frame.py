@@ -167,6 +167,7 @@ async def test_a_page_becomes_live_and_follows_what_happens(site: Site, window: 
     await expect(page.locator("main")).to_contain_text("news", timeout=60_000)
 
 
+@pytest.mark.thorough
 async def test_an_action_works_with_and_without_script(site: Site, window: Window) -> None:
     await site.job()
     page = await window.open("/jobs/news")
@@ -177,7 +178,7 @@ async def test_an_action_works_with_and_without_script(site: Site, window: Windo
     assert (await site.operations.job("news")).paused
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_pages_for_everyone_can_be_read_by_everyone(site: Site, window: Window) -> None:
     for path in ("/", "/sign-in", "/nowhere"):
         await look_at(await window.open(path))

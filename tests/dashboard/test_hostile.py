@@ -51,6 +51,7 @@ async def given_hostile(site: Site) -> tuple[str, str]:
     return job_id, dead
 
 
+@pytest.mark.thorough
 async def test_hostile_content_is_inert_on_every_page(site: Site, window: Window) -> None:
     job_id, dead = await given_hostile(site)
     for path in (
@@ -77,7 +78,7 @@ async def test_hostile_content_is_inert_on_every_page(site: Site, window: Window
         assert overflow <= 0, f"{path} is {overflow} px too wide"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_long_names_can_be_read_by_everyone(site: Site, window: Window) -> None:
     job_id = await site.job("a-job-with-a-very-long-name-that-does-not-fit-on-a-phone-" + "x" * 100, tags=["a", "b"])
     failed = [

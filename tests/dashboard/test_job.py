@@ -101,7 +101,7 @@ async def test_everything_can_be_done_with_a_job(site: Site, window: Window) -> 
     assert (await site.operations.jobs()).items == []
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_run_gets_params_and_keeps_them_when_they_are_refused(site: Site, window: Window) -> None:
     await site.job(source="telegram", target="@example_news", params={"history": 50})
     page = await window.open("/jobs/news/run")
@@ -123,7 +123,7 @@ async def test_a_run_gets_params_and_keeps_them_when_they_are_refused(site: Site
         assert "[1</textarea>" in refused.text
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_watermark_is_set_and_reset(site: Site, window: Window) -> None:
     job_id = await site.job()
     page = await window.open(f"/jobs/{job_id}/watermark")

@@ -14,6 +14,7 @@ pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.thorough
 async def test_the_form_has_every_field_and_changes_what_was_typed(site: Site, window: Window) -> None:
     job_id = await site.job(tags=["old"], params={"count": 3})
     page = await window.open(f"/jobs/{job_id}/edit")
@@ -37,7 +38,7 @@ async def test_the_form_has_every_field_and_changes_what_was_typed(site: Site, w
     assert (changed.who, changed.via) == ("local", "dashboard")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_refused_form_keeps_what_was_typed_and_shows_the_message_at_its_field(
     site: Site, window: Window
 ) -> None:
@@ -61,6 +62,7 @@ async def test_a_refused_form_keeps_what_was_typed_and_shows_the_message_at_its_
     assert (job.version, job.domain) == (1, None)
 
 
+@pytest.mark.thorough
 async def test_a_change_by_someone_else_is_shown_and_not_overwritten(site: Site, window: Window) -> None:
     await site.job()
     page = await window.open("/jobs/news/edit")

@@ -52,6 +52,7 @@ async def test_a_long_list_has_pages(site: Site) -> None:
         assert "job-050<" in (await client.get(following)).text
 
 
+@pytest.mark.thorough
 async def test_several_jobs_are_acted_on_at_once(site: Site, window: Window) -> None:
     for name in ("alpha", "beta", "gamma"):
         await site.job(name)

@@ -12,7 +12,7 @@ pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_every_entry_leads_to_a_page_for_those_who_see_it(site: Site) -> None:
     for role in ROLES:
         async with site.client(await site.token(role)) as client:

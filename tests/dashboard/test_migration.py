@@ -23,7 +23,7 @@ async def old_job(site: Site, name: str) -> None:
         await connection.execute(update(jobs).where(jobs.c.name == name).values(scheduler_version=1))
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_shadow_is_started_compared_and_stopped(site: Site, window: Window) -> None:
     await old_job(site, "reports")
     page = await window.open("/migration")
@@ -43,6 +43,7 @@ async def test_a_shadow_is_started_compared_and_stopped(site: Site, window: Wind
     await expect(page.locator("#m-shadow")).to_contain_text("recording")
 
 
+@pytest.mark.thorough
 async def test_jobs_are_moved_after_a_preview(site: Site, window: Window) -> None:
     await old_job(site, "reports")
     page = await window.open("/migration")
@@ -63,7 +64,7 @@ async def test_jobs_are_moved_after_a_preview(site: Site, window: Window) -> Non
     await expect(page.get_by_label("Names", exact=True)).to_have_value("reportz")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_crontab_is_imported_after_a_preview(site: Site, window: Window) -> None:
     page = await window.open("/migration")
     crontab = page.get_by_label("Crontab", exact=True)
@@ -97,7 +98,7 @@ async def test_those_who_only_read_see_how_it_stands_and_no_action(site: Site) -
             assert (await post_form(client, "/jobs", "/migration", **fields)).status_code == 403
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_schedules_are_synced_after_a_preview(sqlite: Opened, browser: Browser) -> None:
     schedule = {"frequency": "daily", "time": {"hour": 2, "minute": 0}}
     names = ["one.example", "two.example", "not a domain <b>"]

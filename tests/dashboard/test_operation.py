@@ -44,7 +44,7 @@ async def confirm(page: Page) -> None:
     await page.get_by_role("button", name="Yes, do it").click()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_workers_are_drained_and_resumed(site: Site, window: Window) -> None:
     await stock(site.resources)
     page = await window.open("/workers")
@@ -62,6 +62,7 @@ async def test_workers_are_drained_and_resumed(site: Site, window: Window) -> No
     assert not (await site.operations.fleet()).draining
 
 
+@pytest.mark.thorough
 async def test_a_limit_is_set_and_cleared_and_a_refused_form_keeps_what_was_typed(site: Site, window: Window) -> None:
     page = await window.open("/limits")
     await page.get_by_label("Key", exact=True).fill("web:shop.test/a b")
@@ -82,7 +83,7 @@ async def test_a_limit_is_set_and_cleared_and_a_refused_form_keeps_what_was_type
     assert await site.operations.limits() == []
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_breaker_is_reset(site: Site, window: Window) -> None:
     opened = Breaker(state=BreakerState.OPEN, open_until=datetime.now(UTC) + HOUR, trips=2, reason="refused")
     await Breakers(site.resources.database, site.resources.clock).change("web:a.test", lambda *_: opened)
@@ -94,6 +95,7 @@ async def test_a_breaker_is_reset(site: Site, window: Window) -> None:
     assert [row.state for row in await site.operations.breakers()] == ["closed"]
 
 
+@pytest.mark.thorough
 async def test_a_budget_is_made_changed_and_removed(site: Site, window: Window) -> None:
     page = await window.open("/budgets")
     await page.get_by_role("link", name="Make a budget").click()

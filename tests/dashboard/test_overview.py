@@ -133,7 +133,7 @@ async def test_a_reader_finds_nothing_to_press_on_any_page(site: Site) -> None:
             assert (await client.get(path)).status_code == 403
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_the_map_is_used_with_mouse_and_keyboard(site: Site, window: Window) -> None:
     ids = await given_sources(site, **{f"source-{n}": n for n in range(12)})
     await measure(site)
@@ -169,7 +169,7 @@ async def test_hostile_names_and_errors_stay_text_and_short(site: Site, window: 
     assert await page.locator("main img, main script").count() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_it_can_be_read_by_everyone(site: Site, window: Window) -> None:
     await stock(site.resources)
     await given_past(site)

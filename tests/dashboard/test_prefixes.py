@@ -75,8 +75,9 @@ async def a_window(browser: Browser, url: str) -> AsyncIterator[Any]:
 # The last one is the third as well, with one more difference.
 @pytest.mark.parametrize(
     "arrangement",
-    [pytest.param(one, marks=[pytest.mark.thorough] if one in SECOND_WAYS else []) for one in ARRANGEMENTS],
+    [pytest.param(one, marks=[pytest.mark.release] if one in SECOND_WAYS else []) for one in ARRANGEMENTS],
 )
+@pytest.mark.thorough
 async def test_it_works_behind_a_proxy_that(sqlite: Opened, browser: Browser, tmp_path: Path, arrangement: str) -> None:
     options, is_named = ARRANGEMENTS[arrangement]
     context, _ = self_signed(tmp_path, "localhost")
@@ -92,6 +93,7 @@ async def test_it_works_behind_a_proxy_that(sqlite: Opened, browser: Browser, tm
         assert (await site.operations.job("news")).paused
 
 
+@pytest.mark.thorough
 async def test_it_works_in_an_application_that_mounts_it(browser: Browser, tmp_path: Path) -> None:
     monitored = Floodmark(Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", floodmark_home=tmp_path))
 

@@ -140,6 +140,7 @@ async def test_a_region_in_use_is_left_alone_and_the_page_says_so(site: Site, wi
     await is_live(page)
 
 
+@pytest.mark.thorough
 async def test_a_question_is_answered_although_the_page_has_changed_meanwhile(site: Site, window: Window) -> None:
     await site.operations.add_webhook("/one", jobs=())
     page = await window.open("/triggers")
@@ -152,6 +153,7 @@ async def test_a_question_is_answered_although_the_page_has_changed_meanwhile(si
     await expect(page.locator("main")).to_contain_text("/two")
 
 
+@pytest.mark.thorough
 async def test_a_page_without_access_any_more_leads_to_the_sign_in(site: Site, window: Window) -> None:
     token = await site.token("read")
     page = await window.open("/jobs")

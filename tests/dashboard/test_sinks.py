@@ -67,6 +67,7 @@ async def confirm(page: Page) -> None:
     await page.get_by_role("button", name="Yes, do it").click()
 
 
+@pytest.mark.thorough
 async def test_a_sink_is_paused_resumed_tested_and_replayed(
     site: Site, deliveries: Deliveries, window: Window, receiver: EventReceiver
 ) -> None:
@@ -102,7 +103,7 @@ async def test_a_sink_is_paused_resumed_tested_and_replayed(
     assert (await site.operations.sink("archive")).position == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_dead_letters_are_retried_and_dropped(
     site: Site, deliveries: Deliveries, window: Window, receiver: EventReceiver
 ) -> None:
@@ -127,6 +128,7 @@ async def test_dead_letters_are_retried_and_dropped(
     assert (await site.operations.sink("archive")).dead_letters == 0
 
 
+@pytest.mark.thorough
 async def test_a_reader_of_events_is_listed_and_removed(site: Site, deliveries: Deliveries, window: Window) -> None:
     await deliveries.collect("a", "b", "c")
     await site.operations.commit_position("reader:indexer", 1)
@@ -177,7 +179,7 @@ async def test_a_reader_sees_no_action(site: Site, deliveries: Deliveries) -> No
     assert (await site.operations.sink("archive")).state == "ok"
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_hostile_errors_are_inert_and_pages_can_be_read_by_everyone(
     site: Site, deliveries: Deliveries, window: Window, receiver: EventReceiver
 ) -> None:

@@ -14,6 +14,7 @@ pytest_plugins = ("backends",)
 pytestmark = [pytest.mark.spec("B10"), pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.thorough
 async def test_a_token_is_shown_once_and_everything_can_be_ended(site: Site, window: Window) -> None:
     page = await window.open("/tokens")
     await expect(page.locator("main")).to_contain_text("From the first token on")

@@ -27,6 +27,7 @@ async def deliver(commands: str, secret: str, folder: Path) -> str:
     return str(done.stdout)
 
 
+@pytest.mark.thorough
 async def test_a_webhook_is_added_tried_and_removed(site: Site, window: Window, tmp_path: Path) -> None:
     await site.job()
     page = await window.open("/triggers")
@@ -71,7 +72,7 @@ async def test_a_webhook_is_added_tried_and_removed(site: Site, window: Window, 
 
 
 @pytest.mark.parametrize(("kind", "pattern"), [("channel", "content:*"), ("stream", "orders")])
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_channels_and_streams_say_why_nobody_listens(site: Site, window: Window, kind: str, pattern: str) -> None:
     await site.job()
     page = await window.open(f"/triggers?kind={kind}")

@@ -69,6 +69,7 @@ async def confirm(page: Page) -> None:
     await page.get_by_role("button", name="Yes, do it").click()
 
 
+@pytest.mark.thorough
 async def test_a_watch_is_tried_added_changed_paused_and_removed(site: Site, desk: WatchDesk, window: Window) -> None:
     await desk.collect("A big fire at the harbour", "Nothing happens")
     await desk.relay()
@@ -110,6 +111,7 @@ async def test_a_watch_is_tried_added_changed_paused_and_removed(site: Site, des
     assert (await site.operations.watches()).items == []
 
 
+@pytest.mark.thorough
 async def test_a_page_shows_new_matches_and_messages_by_itself(desk: WatchDesk, window: Window) -> None:
     await desk.watch("fire", name="fires")
     page = await window.open("/watches/fires")
@@ -127,7 +129,7 @@ async def test_a_page_shows_new_matches_and_messages_by_itself(desk: WatchDesk, 
     await expect(page.locator("#w-channels")).to_contain_text("1 message not sent")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_a_test_message_is_sent_over_a_channel(site: Site, window: Window, receiver: Receiver) -> None:
     page = await window.open("/watches")
     await page.locator("tr", has_text="webhook").get_by_role("button", name="Send a test").click()
@@ -227,7 +229,7 @@ async def test_a_reader_sees_no_action(site: Site, desk: WatchDesk) -> None:
     assert not (await site.operations.watch("fires")).paused
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 async def test_hostile_matches_are_inert_and_pages_can_be_read_by_everyone(desk: WatchDesk, window: Window) -> None:
     await desk.watch(f"{FULL.query}", name="fires", where=("text ~ fire",))
     url = {"url": "javascript:alert(1)"}

@@ -45,6 +45,7 @@ def calls(app: Floodmark) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.spec("G5", "T4")
+@pytest.mark.thorough
 async def test_waiting_costs_no_attempt(app: Floodmark, calls: list[tuple[str, int | None]]) -> None:
     """`attempt` is still 1 at the end, and the first item was not requested again."""
     async with running(app) as floodmark:
@@ -73,6 +74,7 @@ async def test_waiting_frees_the_slot(app: Floodmark, calls: list[tuple[str, int
 
 
 @pytest.mark.spec("G5")
+@pytest.mark.thorough
 async def test_a_limit_applies_to_all_jobs_with_its_key(app: Floodmark, calls: list[tuple[str, int | None]]) -> None:
     """The other job of this feed does not start until the limit is over."""
     async with running(app) as floodmark:

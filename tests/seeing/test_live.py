@@ -114,6 +114,7 @@ def gateway() -> Iterator[Pushgateway]:
 
 @pytest.mark.spec("T9", "T10", "F6", "F7", "V9")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_every_panel_and_every_alert_has_something_to_show(
     living: LiveChannels, gateway: Pushgateway, sqlite_copy: str
 ) -> None:

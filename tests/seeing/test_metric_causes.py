@@ -326,6 +326,7 @@ async def at_work(server: LoopbackTelegram, site: Site, url: str) -> AsyncIterat
             await working
 
 
+@pytest.mark.thorough
 async def test_what_happens_at_work_moves_its_metrics(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:

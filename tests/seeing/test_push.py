@@ -95,6 +95,7 @@ async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     assert not app.internal_events.failures
 
 
+@pytest.mark.thorough
 def test_worker_processes_are_pushed_as_one(
     gateway: Pushgateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_clean: str
 ) -> None:

@@ -63,6 +63,7 @@ def tracing_to(collector: Collector, **settings: Any) -> Tracing:
 
 
 @pytest.mark.spec("V10")
+@pytest.mark.thorough
 async def test_one_trace_goes_through_scheduler_queue_worker_and_relay(
     collector: Collector, redis_on_postgres: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ def test_whoever_wants_traces_and_has_not_installed_them_is_told(monkeypatch: py
 
 
 @pytest.mark.spec("V10")
+@pytest.mark.thorough
 def test_off_nothing_of_it_is_imported(sqlite_copy: str) -> None:
     """Some libraries look for OpenTelemetry by themselves, but nobody for what makes spans and sends them."""
     code = """

@@ -96,6 +96,7 @@ async def test_what_is_no_feed_is_told(site: Site, sqlite_copy: str) -> None:
 
 
 @pytest.mark.spec("V12", "G3")
+@pytest.mark.thorough
 async def test_no_entry_is_lost_however_the_feed_names_them(
     site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

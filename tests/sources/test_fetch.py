@@ -291,6 +291,7 @@ async def test_with_a_folder_for_artifacts_the_files_follow_what_is_collected(
         await eventually_here(are_written)
 
 
+@pytest.mark.thorough
 async def test_a_server_reads_the_days_and_the_files_are_written_here(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -545,6 +546,7 @@ class TestCommand:
 
         assert "floodmark accounts add" in refused.err
 
+    @pytest.mark.thorough
     def test_ctrl_c_in_a_flood_wait_ends_it_and_it_can_be_gone_on_with(
         self, reader: CommandLine, upstream: LoopbackTelegram, tmp_path: Path, channel: Channel
     ) -> None:
@@ -563,6 +565,7 @@ class TestCommand:
         assert "Traceback" not in reader.said()
 
     @pytest.mark.spec("F6", "F8")
+    @pytest.mark.thorough
     def test_it_pushes_while_it_runs_and_at_its_end_and_the_group_stays(
         self, reader: CommandLine, upstream: LoopbackTelegram, tmp_path: Path
     ) -> None:

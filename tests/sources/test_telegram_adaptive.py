@@ -57,6 +57,7 @@ async def posting(channels: list[Channel]) -> AsyncIterator[None]:
             await task
 
 
+@pytest.mark.thorough
 async def test_busy_channels_are_read_more_often_within_the_budget_and_nothing_is_missed(
     server: LoopbackTelegram, channels: list[Channel], sqlite_copy: str
 ) -> None:

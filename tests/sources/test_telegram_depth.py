@@ -186,6 +186,7 @@ async def test_posts_of_a_forum_have_their_topic(
 
 
 @pytest.mark.spec("B11", "G2")
+@pytest.mark.thorough
 async def test_a_basic_group_is_collected_with_its_account(
     server: LoopbackTelegram, backend: TelegramBackend, url: str
 ) -> None:

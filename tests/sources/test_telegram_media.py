@@ -72,6 +72,7 @@ def stored(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.spec("B11", "G1")
+@pytest.mark.thorough
 async def test_files_are_stored_once_under_the_hash_of_their_content(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, url: str, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ async def test_every_post_is_read_without_an_account_and_shows_what_an_account_s
 
 @pytest.mark.spec("B12")
 @pytest.mark.parametrize("first", ["preview", "account"])
+@pytest.mark.thorough
 async def test_a_job_changes_between_preview_and_account_without_duplicates_gaps_or_false_revisions(
     server: LoopbackTelegram, channel: Channel, preview: LoopbackPreview, sqlite_copy: str, first: str
 ) -> None:

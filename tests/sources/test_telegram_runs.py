@@ -233,6 +233,7 @@ async def test_the_first_run_reads_as_many_as_it_is_told(
         assert list(await desk.posts(stream_of(channel))) == first
 
 
+@pytest.mark.thorough
 async def test_the_first_run_begins_when_it_is_told(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -451,6 +452,7 @@ async def _revisited_at(desk: Desk, job: Job, ago: timedelta) -> None:
     await desk.watermarks.set(job.stream, mark)
 
 
+@pytest.mark.thorough
 async def test_an_interrupted_revisit_goes_on_at_its_page(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:

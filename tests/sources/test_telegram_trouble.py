@@ -185,6 +185,7 @@ async def test_an_answer_that_never_comes_is_asked_for_again(
         assert list(await desk.posts(stream_of(channel))) == expected(channel)
 
 
+@pytest.mark.thorough
 async def test_a_server_that_hangs_up_at_once_is_not_stormed(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -217,6 +218,7 @@ async def test_a_server_that_is_away_is_waited_for(
 
 
 @pytest.mark.spec("T6", "T7")
+@pytest.mark.thorough
 async def test_two_workers_and_two_accounts_share_the_work_without_a_duplicate(
     server: LoopbackTelegram, backend: TelegramBackend, pg_clean: str
 ) -> None:

@@ -133,6 +133,7 @@ async def test_a_post_in_a_joined_channel_hints_its_job_within_seconds(
 
 
 @pytest.mark.spec("B3")
+@pytest.mark.thorough
 async def test_posts_of_a_joined_channel_are_stored_within_seconds(
     server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_file_cut_anywhere_is_finished_without_its_incomplete_record(tmp_path:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 def test_a_killed_writer_leaves_only_complete_records(tmp_path: Path) -> None:
     """The process is killed right after a record has reached the system, and again after the sync."""
     for point in ("archive.written:kill@4", "archive.synced:kill@2"):

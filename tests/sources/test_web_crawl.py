@@ -418,6 +418,7 @@ async def test_what_robots_txt_asks_for_is_done(site: Site, sqlite_copy: str) ->
 
 
 @pytest.mark.spec("V12", "G5", "V5")
+@pytest.mark.thorough
 async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site: Site, sqlite_copy: str) -> None:
     site.page("/", "Welcome", links=[f"/{n}" for n in range(12)])
     for n in range(12):
@@ -450,6 +451,7 @@ async def test_a_site_that_asks_to_wait_is_left_alone_and_then_gone_on_with(site
 
 
 @pytest.mark.spec("V5", "G5")
+@pytest.mark.thorough
 async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_later(
     site: Site, sqlite_copy: str
 ) -> None:
@@ -508,6 +510,7 @@ async def test_a_long_crawl_makes_room_for_others(
 
 
 @pytest.mark.spec("G7")
+@pytest.mark.thorough
 async def test_a_worker_that_leaves_keeps_what_it_has_seen(site: Site, sqlite_copy: str) -> None:
     # Too many to visit all of them before it has left, even on a busy machine.
     pages = 200

@@ -67,6 +67,7 @@ async def test_each_row_of_a_table_is_an_item_with_a_stable_key(site: Site, url:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_matches_are_gone_when_their_page_has_none_twice(site: Site, url: str) -> None:
     """A page without matches may have been redesigned, and a page that is missing once may come back."""
     put_prices(site, {"Apple": "1"}, "/redesigned")
@@ -91,6 +92,7 @@ async def test_matches_are_gone_when_their_page_has_none_twice(site: Site, url: 
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_objects_of_json_are_items_by_jsonpath(site: Site, sqlite_copy: str) -> None:
     objects = '{"id": 7, "price": "2.50", "tags": ["a", "b"]}, {"id": 8, "price": 3}, {"price": 1}'
     site.put("/", f'{{"items": [{objects}]}}', content_type="application/json")

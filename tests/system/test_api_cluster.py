@@ -107,6 +107,7 @@ def _is_complete(client: httpx2.Client) -> bool:
 
 
 @pytest.mark.spec("V8", "G1")
+@pytest.mark.thorough
 def test_both_tell_of_the_same_fleet_with_one_leader(cluster: Cluster) -> None:
     fleets = [good(client.get("scheduler/workers")) for client in (cluster.one, cluster.other)]
     assert [[worker["worker"] for worker in fleet["workers"]] for fleet in fleets] == [

@@ -204,7 +204,7 @@ def test_wrong_files_are_refused_and_change_nothing(cli: CommandLine) -> None:
     assert not hidden(path.parent)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_database_in_use_is_not_replaced(cli: CommandLine) -> None:
     path = fill(cli, range(3))
     cli.good("backup", "copy.db")
@@ -227,6 +227,7 @@ def doomed() -> Iterator[Doomed]:
 
 @pytest.mark.spec("G2")
 @pytest.mark.parametrize("point", ["backup.copying", "backup.copied", "export.moved"])
+@pytest.mark.thorough
 def test_a_killed_backup_leaves_the_last_one(point: str, cli: CommandLine, doomed: Doomed) -> None:
     fill(cli, range(3))
     cli.good("backup", "copy.db")
@@ -293,6 +294,7 @@ class Town:
 
 
 @pytest.mark.spec("G2", "G3", "G4")
+@pytest.mark.thorough
 async def test_after_a_restore_gaps_are_filled_and_readers_miss_nothing(
     sqlite_copy: str, redis_url: str, tmp_path: Path
 ) -> None:
@@ -369,6 +371,7 @@ async def relayed(resources: Resources) -> None:
     await resources.keeping.relay(publish, limit=1000)
 
 
+@pytest.mark.thorough
 def test_on_postgresql_a_dump_is_restored_and_marked(cli: CommandLine, dumped: tuple[str, str]) -> None:
     """As the page says: pg_dump, pg_restore, `floodmark restore --mark`."""
     before, after = dumped

@@ -192,6 +192,7 @@ _SCHEDULES = st.lists(st.sampled_from([ADAPTIVE, HOURLY, when_of(cron="0 6 * * *
 @pytest.mark.spec("B1", "T14")
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedules=_SCHEDULES)
+@pytest.mark.thorough
 async def test_a_job_keeps_what_was_learned_whatever_its_schedule(
     database: AnyDatabase, jobs: Jobs, schedules: list[When]
 ) -> None:

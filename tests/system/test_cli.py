@@ -104,6 +104,7 @@ def test_every_verb_has_help(cli: CommandLine, verb: str) -> None:
     assert "Usage: floodmark" in cli.good(verb, "--help").out.replace("Usage: root", "Usage: floodmark")
 
 
+@pytest.mark.thorough
 def test_a_command_loads_nothing_heavy_that_it_does_not_need(cli: CommandLine) -> None:
     """What takes long to import is imported by the commands that need it."""
     code = """
@@ -418,6 +419,7 @@ def test_a_watermark_is_set_before_the_first_run_and_reset(cli: CommandLine) -> 
     assert listed["value"] is None
 
 
+@pytest.mark.thorough
 def test_empty_listings_say_so(cli: CommandLine) -> None:
     for command, says in (
         (("history",), "No executions."),
@@ -466,6 +468,7 @@ def test_the_doctor_fails_when_nothing_runs(cli: CommandLine) -> None:
 
 
 @pytest.mark.spec("G8", "E5", "T13")
+@pytest.mark.thorough
 def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLine) -> None:
     add(live, "news", name="paper")
     told = live.good("run", "paper", "--wait").out
@@ -599,6 +602,7 @@ def test_the_doctor_is_content(live: CommandLine) -> None:
 
 
 @pytest.mark.spec("E2", "G8", "E9")
+@pytest.mark.thorough
 def test_the_same_commands_on_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_url: str, redis_url: str
 ) -> None:

@@ -122,6 +122,7 @@ def test_functions_are_imported_before_they_are_added(light: CommandLine) -> Non
     assert "cannot be imported: SyntaxError" in answer.out
 
 
+@pytest.mark.thorough
 def test_jobs_are_changed_by_filter_after_a_preview(cli: CommandLine) -> None:
     cli.good("add", "telegram", "@harbour", "@pier", "@quay", "--tag", "sea", "--every", "5m")
     cli.good("add", "python", "feeds:news", "--name", "news")
@@ -178,6 +179,7 @@ def test_many_jobs_are_run_by_filter(light: CommandLine) -> None:
     assert len(light.good("history", "--json").json) == 2
 
 
+@pytest.mark.thorough
 def test_jobs_are_kept_as_a_file_in_git(cli: CommandLine) -> None:
     cli.good("add", "telegram", "@harbour", "@pier", "--tag", "sea", "--history", "50")
     cli.good(
@@ -280,7 +282,7 @@ def test_the_mask_of_a_secret_is_not_a_secret_of_a_new_job(light: CommandLine) -
     assert "the mask of a secret" in answer.out
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_process_that_is_killed_in_the_middle_of_a_file_can_start_again(light: CommandLine, sqlite_copy: str) -> None:
     """Each portion is there with its audit entries or not at all; the second time adds the rest."""
     write(light, "many.txt", "\n".join(f"@channel_{n}" for n in range(1100)))

@@ -72,6 +72,7 @@ def test_a_job_is_edited_enabled_and_disabled(cli: CommandLine) -> None:
 
 
 @pytest.mark.spec("G8")
+@pytest.mark.thorough
 def test_reading_creates_no_database(new: CommandLine) -> None:
     for command in (["ls"], ["history"], ["stats"], ["events"], ["dlq"], ["limits"], ["watermark"], ["audit"]):
         new.good(*command)

@@ -110,7 +110,7 @@ def test_scheduler_and_worker_apart_serve_health_and_metrics(cli: CommandLine) -
             assert worker.wait(120) == 0, cli.said()
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_port_that_is_taken_is_an_error_when_it_was_asked_for(cli: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -133,6 +133,7 @@ def typed(cli: CommandLine, *command: str, keys: str) -> Answer:
         os.close(theirs)
 
 
+@pytest.mark.thorough
 def test_a_person_is_asked_before_something_is_taken_away(cli: CommandLine) -> None:
     cli.good("add", "python", "feeds:news", "--name", "news")
     refused = typed(cli, "rm", "news", keys="n\n")
@@ -144,7 +145,7 @@ def test_a_person_is_asked_before_something_is_taken_away(cli: CommandLine) -> N
     assert cli.good("ls", "--json").json == []
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_ctrl_c_while_waiting_is_quiet(cli: CommandLine) -> None:
     cli.good("add", "python", "feeds:news", "--name", "news")
     with cli.start("run", "news", "--wait") as process:
@@ -155,7 +156,7 @@ def test_ctrl_c_while_waiting_is_quiet(cli: CommandLine) -> None:
     assert (process.returncode, err) == (130, "")
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_events_are_followed_as_they_come(cli: CommandLine) -> None:
     cli.good("add", "python", "feeds:news", "--name", "news", "--key", "id", "--watermark", "id")
     with cli.running("up"):
@@ -172,6 +173,7 @@ def test_events_are_followed_as_they_come(cli: CommandLine) -> None:
 
 
 @pytest.mark.spec("V3", "G7", "B16")
+@pytest.mark.thorough
 def test_several_worker_processes_are_one_to_the_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_url: str, redis_url: str
 ) -> None:
@@ -213,6 +215,7 @@ def test_several_worker_processes_are_one_to_the_outside(
 
 
 @pytest.mark.spec("G7")
+@pytest.mark.thorough
 def test_worker_processes_do_not_outlive_a_killed_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_url: str
 ) -> None:
@@ -265,6 +268,7 @@ def summary(said: str) -> dict[str, int]:
 
 
 @pytest.mark.spec("G3", "G8")
+@pytest.mark.thorough
 def test_the_demo_collects_every_post_once_and_goes_on_where_it_was_killed(cli: CommandLine) -> None:
     """One demo runs at a time; one that was killed is continued by the next, which ends with a summary."""
     with cli.running("demo") as demo:
@@ -285,7 +289,7 @@ def test_the_demo_collects_every_post_once_and_goes_on_where_it_was_killed(cli: 
     assert (told["duplicates"], told["missing"]) == (0, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.spec("G3")
 def test_the_demo_ends_with_ctrl_c_counts_what_is_missing_and_starts_over(cli: CommandLine) -> None:
     """Its summary is a measurement: an item taken out of the store is found to be missing."""

@@ -286,6 +286,7 @@ def test_what_is_refused_is_refused_alike(both: Callable[..., tuple[Answer, Answ
     assert (answer.code, answer.err.startswith("Error: ")) == (2, True), answer
 
 
+@pytest.mark.thorough
 def test_what_is_told_is_done_alike(both: Callable[..., tuple[Answer, Answer]]) -> None:
     """A life of a job, once here and once away."""
     steps: list[tuple[str, ...]] = [
@@ -396,6 +397,7 @@ def test_files_are_written_alike(both: Callable[..., tuple[Answer, Answer]], sho
 
 
 @pytest.mark.spec("B6")
+@pytest.mark.thorough
 def test_items_are_exported_with_the_same_content(
     both: Callable[..., tuple[Answer, Answer]], shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +450,7 @@ def test_without_an_account_nothing_is_fetched(both: Callable[..., tuple[Answer,
 
 
 @pytest.mark.spec("T1")
+@pytest.mark.thorough
 def test_an_account_is_added_tested_and_removed_alike(
     both: Callable[..., tuple[Answer, Answer]], shop: Shop, telegram: LoopbackTelegram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,7 +517,7 @@ def test_the_audit_knows_who_told_what_from_where(both: Callable[..., tuple[Answ
 # A whole installation
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_run_is_waited_for_from_far_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, telegram: LoopbackTelegram
 ) -> None:

@@ -392,6 +392,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 async def test_a_process_that_is_killed_while_it_counts_loses_and_doubles_nothing(
     sqlite: Opened, sqlite_copy: str
 ) -> None:

@@ -116,6 +116,7 @@ def eventually(look: Callable[[], Any], seconds: float = 120) -> Any:
 
 @pytest.mark.spec("E3", "E5", "E6", "E11")
 @pytest.mark.usefixtures("environment")
+@pytest.mark.thorough
 def test_the_program_runs() -> None:
     assert get_db_connection().ping()
     assert not get_redis_client().ping(), "there is none"

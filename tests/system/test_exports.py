@@ -139,6 +139,7 @@ async def test_what_a_search_finds_is_exported(resources: Resources, tmp_path: P
         await export(resources, tmp_path / "all.jsonl", query="fire", revisions=True)
 
 
+@pytest.mark.thorough
 async def test_every_format_holds_the_same_rows(resources: Resources, tmp_path: Path) -> None:
     media = {"type": "photo", "id": "7"}
     await keep(
@@ -509,6 +510,7 @@ def fill(folder: Path, numbers: Sequence[int], **settings: Any) -> None:
 
 @pytest.mark.spec("G2")
 @pytest.mark.parametrize("point", EXPORT_POINTS)
+@pytest.mark.thorough
 def test_kill_loses_and_doubles_no_row(point: str, cli: CommandLine, doomed: Doomed) -> None:
     """At each step between writing files and storing the position; in the first run, and in a later one."""
     command = ("export", "items", "--format", "jsonl", "--partition", "day", "--continue", "--out", "out")
@@ -531,7 +533,7 @@ def all_lines_of(folder: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(folder.glob("*/day=*/*.jsonl")) for row in lines(path)]
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.spec("G2")
 @pytest.mark.timeout(1200)
 def test_kills_at_any_moment_lose_and_double_no_row(cli: CommandLine) -> None:
@@ -594,6 +596,7 @@ async def test_an_error_leaves_nothing(light: Resources, tmp_path: Path) -> None
 # Memory
 
 
+@pytest.mark.thorough
 async def test_memory_does_not_grow_with_the_number_of_rows(light: Resources, tmp_path: Path) -> None:
     for start in range(0, 6000, 2000):
         await keep(light, [a_post(n, "x" * 2000) for n in range(start, start + 2000)])
@@ -655,7 +658,7 @@ def test_parquet_says_how_to_install_it(cli: CommandLine, monkeypatch: pytest.Mo
     assert "pip install 'floodmark[parquet]'" in answer.err
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 def test_a_closed_pipe_ends_the_export(cli: CommandLine) -> None:
     fill(cli.folder, range(3))
     with cli.start("export", "items", "--out", "-", "--format", "jsonl") as process:

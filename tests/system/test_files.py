@@ -305,6 +305,7 @@ class TestContinuously:
 
         assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-02.json"}
 
+    @pytest.mark.thorough
     async def test_a_long_portion_is_done_in_bounded_steps(
         self, resources: Resources, artifacts: Artifacts, posts: Posts, project: Callable[[], Awaitable[int]]
     ) -> None:

@@ -44,6 +44,7 @@ def kept(database: Path) -> tuple[int, int]:
 
 
 @pytest.mark.spec("T8", "G2", "G9")
+@pytest.mark.thorough
 def test_a_full_disk_is_not_ok_and_comes_back_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file of the process may grow beyond a size that the log of the database soon reaches."""
     monkeypatch.chdir(tmp_path)

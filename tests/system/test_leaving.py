@@ -23,6 +23,7 @@ from servers import Postgres
 
 
 @pytest.mark.spec("G7")
+@pytest.mark.thorough
 async def test_a_worker_leaves_while_the_database_is_away() -> None:
     """What it could not write down is taken back when its lease ends."""
     with Postgres.start(own=True) as postgres:

@@ -108,10 +108,11 @@ async def _is_fired(typed: Typed) -> bool:
     [
         "schedule_enabled = FALSE",
         # The same column decides, by a trigger of the database: `test_schedule_trigger`.
-        pytest.param("paused = TRUE", marks=pytest.mark.thorough),
-        pytest.param("scheduler_version = 1", marks=pytest.mark.thorough),
+        pytest.param("paused = TRUE", marks=pytest.mark.release),
+        pytest.param("scheduler_version = 1", marks=pytest.mark.release),
     ],
 )
+@pytest.mark.thorough
 async def test_a_disabled_job_fires_no_more(typed: Typed, change: str) -> None:
     await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('typed', 'nothing', 1, 'queue')")
     await eventually(lambda: _is_fired(typed))
@@ -129,6 +130,7 @@ async def test_a_disabled_job_fires_no_more(typed: Typed, change: str) -> None:
 
 
 @pytest.mark.spec("E4")
+@pytest.mark.thorough
 async def test_an_enabled_job_fires_again(typed: Typed) -> None:
     await typed(
         "INSERT INTO jobs (name, target, interval_seconds, schedule_enabled) VALUES ('typed', 'nothing', 1, FALSE)"
@@ -140,6 +142,7 @@ async def test_an_enabled_job_fires_again(typed: Typed) -> None:
 
 
 @pytest.mark.spec("E4")
+@pytest.mark.thorough
 async def test_a_deleted_job_fires_no_more_and_leaves_its_history(typed: Typed) -> None:
     await typed("INSERT INTO jobs (name, target, interval_seconds, overlap) VALUES ('typed', 'nothing', 1, 'queue')")
     await eventually(lambda: _is_fired(typed))
@@ -157,6 +160,7 @@ async def test_a_deleted_job_fires_no_more_and_leaves_its_history(typed: Typed) 
 
 
 @pytest.mark.spec("E4", "G9")
+@pytest.mark.thorough
 async def test_a_job_that_makes_no_sense_says_why_and_harms_no_other(typed: Typed) -> None:
     await typed(
         "INSERT INTO jobs (name, target, schedule_type, cron_expression) VALUES ('typed', 'nothing', 'cron', 'often')"

@@ -9,15 +9,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, bindparam, text
+from sqlalchemy import Connection, MetaData, bindparam, inspect, text
 
 from floodmark.errors import Unavailable
 from floodmark.model.clock import SystemClock
 from floodmark.sinks.repository import SinkRepository
 from floodmark.store import migrations
 from floodmark.store.migrate import current, migrate, newest, require_newest
+from floodmark.store.new_schema import read_new_schema
 from floodmark.store.schema import load_metadata, postgres_metadata
 from floodmark.store.types import Json
+from new_schemas import make_statements
 from system.stores import AnyDatabase
 
 pytestmark = pytest.mark.every_database
@@ -117,9 +119,22 @@ def test_the_names_of_the_files_tell_what_alembic_reads_in_them() -> None:
     assert newest() == scripts[0].revision == max(script.revision for script in scripts)
 
 
+@pytest.mark.spec("E2")
+async def test_a_new_database_gets_what_the_migrations_make(empty_database: AnyDatabase) -> None:
+    """Write the files again after a new migration: python tests/new_schemas.py"""
+    made = await make_statements(empty_database)
+    assert read_new_schema(empty_database.dialect, newest()) == [statement.strip() for statement in made]
+    async with empty_database.reading() as connection:
+        tables = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+        rows = [(await connection.execute(text(f"SELECT count(*) FROM {name}"))).scalar() for name in tables]
+    # The version of the schema is the only row, so statements about rows need not be repeated.
+    assert sum(filter(None, rows)) == 1
+
+
 @pytest.mark.spec("E2", "G8")
+@pytest.mark.thorough
 async def test_the_database_sees_no_difference_either(empty_database: AnyDatabase) -> None:
-    await migrate(empty_database)
+    await migrate(empty_database, to=newest())
     migrated = await dump(empty_database)
     await migrate(empty_database, to="base")
     async with empty_database.writing() as connection:

@@ -16,7 +16,7 @@ def poison(since):
 
 
 @pytest.mark.spec("G4", "G9")
-@pytest.mark.thorough
+@pytest.mark.release
 def test_what_crashes_its_process_is_given_up_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_url: str
 ) -> None:

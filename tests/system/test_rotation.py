@@ -53,6 +53,7 @@ class Killed(Vault):
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_a_key_file_is_rotated_and_a_kill_at_any_point_loses_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = Settings(database_url=f"sqlite:///{home}/floodmark.db", floodmark_home=home)

@@ -173,6 +173,7 @@ async def test_an_index_is_built_again_when_it_must_be(resources: Resources, ope
     assert second.build != first.build
 
 
+@pytest.mark.thorough
 async def test_large_items_are_indexed_a_few_at_a_time(resources: Resources, operations: LocalOperations) -> None:
     """A step must end soon, whatever was collected."""
     long = " ".join(f"w{number}" for number in range(15_000))

@@ -115,6 +115,7 @@ def test_a_paused_valkey_keeps_silent_until_resumed() -> None:
         assert client.get("a") == b"1"
 
 
+@pytest.mark.thorough
 def test_a_killed_run_leaves_no_server_and_no_folder(tmp_path: Path) -> None:
     """Not even a paused server, and not even after SIGKILL, when no handler can run."""
     run = subprocess.Popen(

@@ -149,6 +149,7 @@ async def test_a_worker_settles_soon_after_its_connections_fell_silent(pg_clean:
 
 
 @pytest.mark.spec("E1", "G2")
+@pytest.mark.thorough
 async def test_every_step_ends_in_time_while_postgresql_is_stopped() -> None:
     """SIGSTOP: nothing answers and nothing is closed. Afterwards the same process works on."""
     with Postgres.start(own=True) as postgres:

@@ -115,12 +115,13 @@ def silence(proxy: FaultyProxy) -> None:
     [
         pytest.param(("postgres",), silence, id="sql-silent"),
         pytest.param(("valkey",), refuse, id="redis-refused"),
-        pytest.param(("postgres",), refuse, id="sql-refused", marks=pytest.mark.thorough),
-        pytest.param(("valkey",), silence, id="redis-silent", marks=pytest.mark.thorough),
-        pytest.param(("postgres", "valkey"), refuse, id="both-refused", marks=pytest.mark.thorough),
-        pytest.param(("postgres", "valkey"), silence, id="both-silent", marks=pytest.mark.thorough),
+        pytest.param(("postgres",), refuse, id="sql-refused", marks=pytest.mark.release),
+        pytest.param(("valkey",), silence, id="redis-silent", marks=pytest.mark.release),
+        pytest.param(("postgres", "valkey"), refuse, id="both-refused", marks=pytest.mark.release),
+        pytest.param(("postgres", "valkey"), silence, id="both-silent", marks=pytest.mark.release),
     ],
 )
+@pytest.mark.thorough
 async def test_another_scheduler_fires_soon(
     cluster: Cluster, lost: tuple[str, ...], cut: Callable[[FaultyProxy], None]
 ) -> None:

@@ -20,6 +20,7 @@ KEY = "crawler:installation"
 
 
 @pytest.mark.spec("V2", "G8")
+@pytest.mark.thorough
 async def test_two_installations_do_not_share_a_prefix_in_redis(tmp_path: Path, redis_url: str) -> None:
     def settings(name: str, prefix: str = "crawler") -> Settings:
         url = f"sqlite:///{tmp_path}/{name}.db"

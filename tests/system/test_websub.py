@@ -388,6 +388,7 @@ async def test_pushes_are_valid_after_the_key_was_changed(site: Site, sqlite_cop
 
 
 @pytest.mark.spec("B3")
+@pytest.mark.thorough
 async def test_a_pushed_feed_is_collected_before_all_others(site: Site, sqlite_copy: str) -> None:
     """The whole way: run, hub, subscription, push, hint, leader, budget, run. Polling takes turns of 55 s."""
     settings: dict[str, Any] = {

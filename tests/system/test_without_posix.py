@@ -44,14 +44,15 @@ main()
     ("command", "said"),
     [
         (("up", "--port", "0", "--seconds", "1"), "is up"),
-        pytest.param(("demo", "--seconds", "1"), "0 missing", marks=pytest.mark.thorough),
+        pytest.param(("demo", "--seconds", "1"), "0 missing", marks=pytest.mark.release),
         pytest.param(
-            ("testing", "web", "--pages", "3", "--seconds", "1"), "http://127.0.0.1", marks=pytest.mark.thorough
+            ("testing", "web", "--pages", "3", "--seconds", "1"), "http://127.0.0.1", marks=pytest.mark.release
         ),
-        pytest.param(("testing", "telegram", "--port", "0", "--seconds", "1"), "127.0.0.1", marks=pytest.mark.thorough),
+        pytest.param(("testing", "telegram", "--port", "0", "--seconds", "1"), "127.0.0.1", marks=pytest.mark.release),
     ],
     ids=["up", "demo", "web", "telegram"],
 )
+@pytest.mark.thorough
 def test_it_starts_without_posix(command: tuple[str, ...], said: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _WITHOUT_POSIX, *command],

@@ -176,7 +176,7 @@ async def test_everything_that_waits_is_run_once(resources: Resources) -> None:
     assert {(row["attempt"], row["worker"], row["items_new"]) for row in rows} == {(1, "a", 1)}
 
 
-@pytest.mark.parametrize("portions", [4, pytest.param(60, marks=[pytest.mark.thorough, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("portions", [4, pytest.param(60, marks=[pytest.mark.release, pytest.mark.timeout(1200)])])
 async def test_many_executions_leave_nothing_open(resources: Resources, portions: int) -> None:
     """Descriptors, tasks and memory do not grow with what was run; the first few may open what stays open."""
     counts: list[tuple[int, int]] = []

@@ -18,6 +18,7 @@ _HWM_AGE = "min by (channel_id) (parser_hwm_age_seconds unless on (job, instance
 
 
 @pytest.mark.spec("T10")
+@pytest.mark.thorough
 def test_rules_fire_and_are_quiet() -> None:
     # The syntax only: the token that it names is where Prometheus runs, not here.
     tool("promtool", "check", "config", "--syntax-only", "prometheus.yml", folder=PROMETHEUS)

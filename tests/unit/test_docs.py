@@ -284,6 +284,7 @@ def test_troubleshooting_lists_every_finding_of_the_doctor(cli: CommandLine) -> 
 
 
 @pytest.mark.spec("B6")
+@pytest.mark.thorough
 def test_exported_files_are_read_as_shown(cli: CommandLine) -> None:
     """The commands of the page write the files that its programs read; DuckDB, pandas and polars agree."""
     (cli.folder / ".floodmark").mkdir()
@@ -339,12 +340,13 @@ def build_site(builder: str, folder: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_the_site_has_no_warnings(tmp_path: Path) -> None:
-    """A broken link and a page that no menu lists are warnings. The files are only written with `--thorough`."""
+    """A broken link and a page that no menu lists are warnings. The files are only written with `--release`."""
     build_site("dummy", tmp_path)
 
 
-@pytest.mark.thorough
+@pytest.mark.release
 @pytest.mark.timeout(300)
 def test_the_site_works_offline(tmp_path: Path) -> None:
     """`python3 run.py docs` builds it."""

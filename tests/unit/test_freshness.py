@@ -406,8 +406,9 @@ def test_a_fleet_without_history_is_learned() -> None:
 
 @pytest.mark.parametrize(
     ("spread", "fairness"),
-    [(0.5, 0.25), *(pytest.param(spread, 0.0, marks=pytest.mark.thorough) for spread in (1.0, 1.3))],
+    [(0.5, 0.25), *(pytest.param(spread, 0.0, marks=pytest.mark.release) for spread in (1.0, 1.3))],
 )
+@pytest.mark.thorough
 def test_random_posts_at_constant_rates_come_close_to_the_square_root_law(spread: float, fairness: float) -> None:
     """The law knows the rates; adaptive polling has to learn them.
 

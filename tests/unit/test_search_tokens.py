@@ -42,7 +42,7 @@ def test_texts_of_every_script_are_cut_into_tokens(text: str, expected: str) -> 
     assert tokenize(text) == expected.split()
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.release)])
 def test_folding_twice_changes_nothing(step: int) -> None:
     """For every character there is, or for some of them."""
     folded = [fold(chr(code)) for code in range(0, sys.maxunicode + 1, step)]

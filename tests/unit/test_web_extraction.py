@@ -139,6 +139,7 @@ def test_what_is_not_installed_is_named_with_the_command(monkeypatch: pytest.Mon
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_a_selector_that_takes_too_long_costs_one_page() -> None:
     """Some expressions take time that grows with every nesting: the kernel ends their process."""
     slow = "//*[count(//*[count(//*[count(//*) > 1]) > 1]) > 1]"
@@ -151,6 +152,7 @@ async def test_a_selector_that_takes_too_long_costs_one_page() -> None:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_documents_that_need_too_much_memory_cost_one_page() -> None:
     pool = ExtractionPool(1)
     async with pool.using():

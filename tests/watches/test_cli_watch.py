@@ -43,6 +43,7 @@ def cli(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return made
 
 
+@pytest.mark.thorough
 def test_watches_are_added_listed_shown_changed_and_removed(cli: CommandLine) -> None:
     assert "No watches yet." in cli.good("watch").out
     cli.refused("watch", "add", "fire", "--notify", "pager", says="the channel 'pager' is not configured")

@@ -1,7 +1,8 @@
 """Bring a database to the schema that this version of Floodmark needs.
 
 Nearly every start finds the newest schema, which is checked without Alembic because its import is slow: the current
-revision is in Alembic's table, and the known revisions are names of files.
+revision is in Alembic's table, and the known revisions are names of files. A new database gets the newest schema in one
+go (`new_schema.py`); with an explicit revision, the migrations run one after the other.
 """
 
 from functools import cache
@@ -12,6 +13,7 @@ from sqlalchemy import Connection, inspect, text
 from floodmark.errors import InvalidInput, Unavailable
 
 from .database import Database
+from .new_schema import create_new_schema, read_new_schema
 from .schema import load_metadata, postgres_metadata
 
 _FOLDER = Path(__file__).parent / "migrations"
@@ -65,6 +67,10 @@ async def migrate(database: Database, *, to: str = "head") -> tuple[str | None, 
             return before, before
         if before is None:
             _require_free_names(connection)
+            statements = read_new_schema(connection.dialect.name, newest()) if to == "head" else None
+            if statements is not None:
+                create_new_schema(connection, statements, newest())
+                return before, newest()
         _change(
             connection, to, is_older=to == "base" or (to in _list_revisions() and before is not None and to < before)
         )

@@ -288,7 +288,7 @@ class SearchIndexContract:
         assert keys_of(await index.find(parse_query("is:cut"))) == ["4", "3", "2", "1"]
         assert keys_of(await index.find(parse_query("xxxx*"))) == ["4"]
 
-    @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 30))])
+    @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.release) for seed in range(2, 30))])
     async def test_an_index_finds_what_a_scan_finds(self, index: SearchIndex, add: "Add", seed: int) -> None:
         """For random queries on random texts in many scripts, some of them changed."""
         chance = random.Random(seed)  # noqa: S311 - no secret
