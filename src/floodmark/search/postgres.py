@@ -46,10 +46,11 @@ SELECT n.id, n.stream_id, n.key, n.revision, n.hash, n.tokens::tsvector
 """
 
 # New tokens wait in a list, which every search reads, until it is full and is moved into the index of tokens. A short
-# list is for the searches; while the index is filled a long one saves most of the work.
-_LIST_KILOBYTES, _LIST_KILOBYTES_FILLING = 512, 16 * 1024
+# list is for the searches; while the index is filled a longer one saves most of the work. A list of 16 MB took longer
+# than a statement may. `work_mem` is what is moved at once, and stays moved when the statement is cancelled.
+_LIST_KILOBYTES, _LIST_KILOBYTES_FILLING = 512, 4096
 _PREPARE = """
-SELECT set_config('gin_pending_list_limit', $1, true), set_config('work_mem', '64MB', true),
+SELECT set_config('gin_pending_list_limit', $1, true), set_config('work_mem', '4MB', true),
        set_config('synchronous_commit', 'off', true)
 """
 _EMPTY_LIST = "SELECT gin_clean_pending_list('ix_search_documents_tokens')"
