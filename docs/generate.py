@@ -1,4 +1,4 @@
-"""Write every generated file of the docs: `python3 run.py docs` calls it before it builds the site."""
+"""Write all generated files: pages of the docs, and the help of all commands. `python3 run.py docs` calls it first."""
 
 import runpy
 from pathlib import Path
@@ -20,6 +20,7 @@ def files() -> dict[str, str]:
     return {
         "env.example": settings.example(),
         "docs/reference/cli.md": reference.page(),
+        "src/floodmark/cli/root_help.json": reference.root_help(),
         "docs/reference/export-columns.md": columns_reference.page(),
         "docs/reference/jobs.md": job_reference.page(),
         "docs/reference/metrics.md": metrics.page(),

@@ -3,6 +3,7 @@
 import getpass
 import logging
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import structlog
 
 from command_line import CommandLine, eventually
+from floodmark.cli.root_help import root_help
 from floodmark.settings import keys
 
 VERBS = (
@@ -97,6 +99,24 @@ def test_the_help_lists_every_verb(cli: CommandLine) -> None:
     told = cli.good("--help").out
     assert all(f"│ {verb} " in told for verb in VERBS)
     assert cli.good().out.strip() == told.strip()
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 200])
+def test_the_help_fits_the_terminal(columns: int) -> None:
+    lines = root_help(columns)
+    assert {len(line) for line in lines if line[:1] in {"╭", "│", "╰"}} == {min(max(columns, 60), 100)}
+    # Colours change nothing else.
+    coloured = root_help(columns, has_colours=True)
+    assert [re.sub("\x1b\\[[0-9;]*m", "", line) for line in coloured] == lines
+    assert coloured != lines
+
+
+@pytest.mark.parametrize("command", [(), ("--help",), ("-h",)])
+def test_the_help_of_all_commands_loads_none(command: tuple[str, ...]) -> None:
+    code = "import sys, floodmark.cli; floodmark.cli.main(); print('loaded:', *{'typer', 'rich'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+    assert "Collect every item once" in done.stdout
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,11 +1,13 @@
 """The command line: parse options, call operations, print the result.
 
+root_help.py  the help of all commands
 commands.py   all commands, by help panel; the module of a command is loaded when it is needed
 root.py       global options, error messages, and what every command uses
 session.py    opens the operations of a server, or on the database
 """
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         # Without loading the commands, which takes much longer.
         sys.stdout.write(f"floodmark {__version__}\n")
+        return
+    if sys.argv[1:] in ([], ["--help"], ["-h"]) and "_FLOODMARK_COMPLETE" not in os.environ:
+        from .root_help import printed_root_help  # noqa: PLC0415 - as above
+
+        sys.stdout.write(printed_root_help())
         return
     # Imports make many objects and no garbage: with the usual threshold a short command takes a tenth longer.
     gc.set_threshold(50_000)

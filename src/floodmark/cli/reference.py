@@ -1,5 +1,6 @@
 """Print docs/reference/cli.md: `python -m floodmark.cli.reference > docs/reference/cli.md`."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,23 @@ def page() -> str:
     for name in root.list_commands(None):
         parts += _command(f"floodmark {name}", root.get_command(None, name))
     return "".join(parts)
+
+
+def root_help() -> str:
+    """Return the text of `root_help.json`: what the help of all commands shows, by panel."""
+    root: Any = typer.main.get_command(app)
+    context = root.make_context("floodmark", [], resilient_parsing=True)
+    panels: dict[str, dict[str, str]] = {}
+    for name in root.list_commands(context):
+        command = root.get_command(context, name)
+        panels.setdefault(command.rich_help_panel, {})[name] = _first_sentence(command)
+    options = [parameter for parameter in root.get_params(context) if not getattr(parameter, "hidden", False)]
+    panels["Options"] = {_name(parameter): parameter.help or "" for parameter in options}
+    return json.dumps({"summary": _first_sentence(root), "panels": panels}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _first_sentence(command: Any) -> str:
+    return " ".join((command.help or "").split("\n\n")[0].split())
 
 
 def _command(path: str, command: Any) -> Iterator[str]:

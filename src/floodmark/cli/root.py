@@ -19,6 +19,7 @@ from floodmark.security.masking import mask_text
 from floodmark.version import __version__
 
 from .output import console, plain
+from .root_help import printed_root_help
 from .session import is_database_missing, load_application, load_settings, open_operations
 
 if TYPE_CHECKING:
@@ -99,6 +100,10 @@ class RootGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the global options first."""
         return super().parse_args(ctx, hoist_global_options(args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of all commands, in the same way as without loading them."""
+        formatter.write(printed_root_help())
 
     def main(self, *positional: Any, **options: Any) -> NoReturn:
         """Run a command line and end the process (in a test: raise SystemExit)."""
@@ -288,7 +293,7 @@ def start(
     context.obj = cli = CliContext(dict(_assignment(text) for text in assignments or ()), is_quiet=quiet)
     cli.set(_URL, url)
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), nl=False)
+        typer.echo(context.get_help())
 
 
 def _assignment(text: str) -> tuple[str, str]:

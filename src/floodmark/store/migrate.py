@@ -44,6 +44,9 @@ def _require_free_names(connection: Connection) -> None:
     """Refuse a database in which another program uses the names of our tables."""
     inspector = inspect(connection)
     there = {*inspector.get_table_names(), *inspector.get_view_names()}
+    if not there:
+        # Nearly always; to load all tables takes a while.
+        return
     ours = {*load_metadata().tables, *_VIEWS}
     if connection.dialect.name == "postgresql":
         ours |= postgres_metadata.tables.keys()
