@@ -37,7 +37,7 @@ def root_help(columns: int, *, has_colours: bool = False, corners: str = _ROUND)
 
 
 def _panel(title: str, rows: Mapping[str, str], width: int, corners: str) -> Iterator[str]:
-    left, line, right, side, low_left, low_right = corners
+    left, line, right, side, low_left, low_right = tuple(corners)
     beside = min(_BESIDE, max(13, *(len(name) + 1 for name in rows)))
     yield f"{left}{line} {title} {line * (width - len(title) - 5)}{right}"
     for name, text in rows.items():
