@@ -275,6 +275,7 @@ async def test_a_token_revoked_by_another_process_is_refused(light: Api, tmp_pat
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_tokens_are_looked_after_from_elsewhere(light: Api, tmp_path: Path) -> None:
     admin = await a_token(light.resources)
     async with Client(light.base, admin) as client:

@@ -55,6 +55,7 @@ def check_description(operation: dict[str, Any]) -> None:
         assert parameter["description"], parameter["name"]
 
 
+@pytest.mark.thorough
 def test_the_document_is_printed_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = CliRunner().invoke(cli, ["openapi"])

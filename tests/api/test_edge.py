@@ -85,6 +85,7 @@ async def test_a_job_that_makes_no_sense_is_refused_with_a_hint(light: Api, body
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_whatever_is_not_there_is_told_as_a_problem(light: Api) -> None:
     for path in ("/nowhere", "nothing", "jobs/", "//api/v2/jobs"):
         missing = await light.get(path)

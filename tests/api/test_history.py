@@ -22,6 +22,7 @@ async def ran(api: Api, name: str, outcome: Any = None) -> str:
 
 
 @pytest.mark.spec("E5")
+@pytest.mark.thorough
 async def test_executions_are_listed_by_job_and_state_in_pages(api: Api) -> None:
     await api.job("news")
     await api.job("olds")

@@ -125,6 +125,7 @@ async def test_an_account_is_added_with_a_session_tested_parked_and_removed(
     await expect(page.locator("main")).to_contain_text("No accounts yet")
 
 
+@pytest.mark.thorough
 async def test_the_list_shows_who_has_a_session_open_and_what_waits(
     site: Site, window: Window, server: LoopbackTelegram
 ) -> None:

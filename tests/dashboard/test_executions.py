@@ -124,6 +124,7 @@ async def test_an_execution_is_retried_dropped_and_cancelled(site: Site, window:
     assert sorted(states) == ["cancelled", "cancelled", "queued"]
 
 
+@pytest.mark.thorough
 async def test_an_execution_is_followed_as_it_happens(site: Site, window: Window) -> None:
     await site.job()
     asked = await site.operations.run_job("news")

@@ -146,6 +146,7 @@ async def test_the_watermark_is_set_and_reset(site: Site, window: Window) -> Non
     assert (await site.operations.watermark("news")).value is None
 
 
+@pytest.mark.thorough
 async def test_the_page_follows_a_run_as_it_happens(site: Site, window: Window) -> None:
     job_id = await site.job()
     page = await window.open(f"/jobs/{job_id}")

@@ -135,6 +135,7 @@ async def test_a_role_sees_only_its_bulk_actions(site: Site, role: Any) -> None:
         assert (await site.operations.job("news")).paused == (role == "operate")
 
 
+@pytest.mark.thorough
 async def test_rows_are_reached_by_keyboard(site: Site, window: Window) -> None:
     await site.job("alpha")
     beta = await site.job("beta")

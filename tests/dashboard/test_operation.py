@@ -168,6 +168,7 @@ async def test_freshness_shows_delays_and_what_another_budget_brings(any_site: S
     assert "a mean delay of about" in budget
 
 
+@pytest.mark.thorough
 async def test_the_doctor_examines_on_request(site: Site, window: Window) -> None:
     page = await window.open("/doctor")
     await expect(page.locator("main")).to_contain_text("Nothing examined yet")

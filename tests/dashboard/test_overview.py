@@ -153,6 +153,7 @@ async def test_the_map_is_used_with_mouse_and_keyboard(site: Site, window: Windo
     await page.wait_for_url(f"**/jobs/{ids['source-11']}")
 
 
+@pytest.mark.thorough
 async def test_hostile_names_and_errors_stay_text_and_short(site: Site, window: Window) -> None:
     await given_sources(site, **{HOSTILE: 50})
     lease = await given_lease(site.resources, name=f"{HOSTILE} runs")

@@ -138,6 +138,7 @@ async def test_a_mounted_application_that_does_not_run_says_how_to_start_it(tmp_
     assert "mounted.running()" in refused.value.hint
 
 
+@pytest.mark.thorough
 async def test_it_can_be_served_directly_by_any_asgi_server(tmp_path: Path) -> None:
     app = Floodmark(Settings(database_url=f"sqlite:///{tmp_path}/floodmark.db", floodmark_home=tmp_path))
     async with HttpServer(app.asgi(worker=False)) as server, httpx2.AsyncClient(base_url=server.url) as client:

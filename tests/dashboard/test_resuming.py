@@ -108,6 +108,7 @@ async def test_a_hidden_page_rests_and_is_current_when_it_is_seen_again(site: Si
     assert any("/api/v2/live" in url for url in requests)
 
 
+@pytest.mark.thorough
 async def test_a_page_whose_refresh_is_refused_says_so_and_tries_again(site: Site, window: Window) -> None:
     page = await window.open("/jobs")
     await is_live(page)
@@ -127,6 +128,7 @@ async def test_a_page_whose_refresh_is_refused_says_so_and_tries_again(site: Sit
     await is_live(page)
 
 
+@pytest.mark.thorough
 async def test_a_region_in_use_is_left_alone_and_the_page_says_so(site: Site, window: Window) -> None:
     await site.job("before")
     page = await window.open("/jobs")

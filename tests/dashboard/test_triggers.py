@@ -102,6 +102,7 @@ async def test_those_who_only_read_see_triggers_and_no_action(site: Site) -> Non
         assert answer.status_code == 403
 
 
+@pytest.mark.thorough
 async def test_a_hostile_pattern_is_inert_also_in_the_commands(site: Site, window: Window) -> None:
     await site.job()
     pattern = "/';reboot;'/<b/onmouseover=alert(1)>/$(reboot)/" + "x" * 500

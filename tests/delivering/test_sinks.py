@@ -229,6 +229,7 @@ async def test_a_replay_wins_over_a_delivery_under_way(
     assert receiver.keys == ["1", "2", "1", "2"]
 
 
+@pytest.mark.thorough
 async def test_what_is_stuck_or_paused_is_told(resources: Resources, leader: Leader, receiver: EventReceiver) -> None:
     """By the doctor and in the health."""
     operations = LocalOperations(resources, Actor(who="ada"))

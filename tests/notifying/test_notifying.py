@@ -234,6 +234,7 @@ async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other(
     assert len(slack(receiver)) == len(hooks(receiver)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_channel_that_asks_for_rest_gets_it_and_one_that_never_answers_is_given_up(
     sqlite: Opened, receiver: Receiver, clock: SetClock
 ) -> None:

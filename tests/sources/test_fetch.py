@@ -273,6 +273,7 @@ async def test_stopped_in_the_middle_it_leaves_in_good_order(
 
 
 @pytest.mark.spec("F4")
+@pytest.mark.thorough
 async def test_with_a_folder_for_artifacts_the_files_follow_what_is_collected(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -355,6 +356,7 @@ async def test_a_server_without_a_worker_is_told_of(
 
 @pytest.mark.spec("T4")
 @pytest.mark.parametrize("fault", ["refused", "hanging", "dropped"])
+@pytest.mark.thorough
 async def test_without_telegram_it_gives_up_after_the_stated_time_and_later_goes_on(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path, fault: str
 ) -> None:
@@ -421,6 +423,7 @@ async def test_a_full_disk_for_the_files_is_named_and_nothing_partial_is_left(
 
 
 @pytest.mark.spec("G2", "G9")
+@pytest.mark.thorough
 async def test_a_full_disk_for_the_database_is_named_and_it_goes_on_later(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ async def shown(operations: LocalOperations, job: str) -> TargetCompleteness:
     return found
 
 
+@pytest.mark.thorough
 async def test_a_channel_tells_unseen_ids_from_deleted_ones_and_fills_what_was_never_read(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:

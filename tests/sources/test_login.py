@@ -88,6 +88,7 @@ async def test_a_person_logs_in_by_phone_and_code(server: LoopbackTelegram, back
     assert await check(done.session, APP, account="reader1", timeout=PATIENCE) == done.person
 
 
+@pytest.mark.thorough
 async def test_a_person_with_a_password_is_asked_for_it(server: LoopbackTelegram, backend: TelegramBackend) -> None:
     pending = await code_sent(server, LOCKED)
     assert await enter_code(APP, pending, CODE, timeout=PATIENCE) is None

@@ -94,6 +94,7 @@ async def test_a_first_read_is_made_in_a_takeout_session_that_survives_a_restart
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_a_takeout_session_waits_until_it_is_allowed_and_is_begun_again_when_it_has_ended(
     server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, sqlite_copy: str
 ) -> None:

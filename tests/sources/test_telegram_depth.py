@@ -132,6 +132,7 @@ async def test_a_channel_without_or_with_a_closed_discussion_group_is_collected_
 
 
 @pytest.mark.spec("B11", "T4")
+@pytest.mark.thorough
 async def test_a_flood_wait_of_the_group_neither_loses_comments_nor_reads_posts_again(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:

@@ -58,6 +58,7 @@ def react(channel: Channel, numbers: list[int], views: int) -> None:
 
 
 @pytest.mark.spec("B12", "G2", "G3")
+@pytest.mark.thorough
 async def test_posts_are_sampled_at_their_ages_once_and_without_revisions(
     server: LoopbackTelegram, channel: Channel, url: str
 ) -> None:
@@ -95,6 +96,7 @@ async def test_posts_are_sampled_at_their_ages_once_and_without_revisions(
 
 
 @pytest.mark.spec("B12", "G2")
+@pytest.mark.thorough
 async def test_revisits_keep_what_they_see(server: LoopbackTelegram, channel: Channel, url: str) -> None:
     async with working(server, url, telegram_engagement="10h") as desk:
         job = await desk.collected(params={"history": "all", "revisit": "15h"})

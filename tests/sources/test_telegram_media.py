@@ -161,6 +161,7 @@ async def test_expired_references_are_renewed_and_deleted_posts_are_given_up(
 
 
 @pytest.mark.spec("B11", "T4")
+@pytest.mark.thorough
 async def test_a_flood_wait_of_downloads_delays_no_text(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ async def test_a_flood_wait_of_downloads_delays_no_text(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_a_file_that_cannot_be_downloaded_is_tried_again_and_then_failed(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:

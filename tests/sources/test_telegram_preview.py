@@ -145,6 +145,7 @@ async def test_a_job_changes_between_preview_and_account_without_duplicates_gaps
 
 
 @pytest.mark.spec("B12", "G1")
+@pytest.mark.thorough
 async def test_an_interrupted_read_continues_after_its_last_slice(
     server: LoopbackTelegram, channel: Channel, preview: LoopbackPreview, sqlite_copy: str
 ) -> None:

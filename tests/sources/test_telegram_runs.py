@@ -98,6 +98,7 @@ async def test_a_tick_without_new_posts_costs_one_request_and_moves_one_clock(
 
 @pytest.mark.spec("T3", "B3")
 @pytest.mark.parametrize(("posts", "requests"), [(1, 1), (40, 1), (130, 2), (190, 3)])
+@pytest.mark.thorough
 async def test_new_posts_cost_one_request_unless_they_fill_a_page(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, posts: int, requests: int
 ) -> None:
@@ -412,6 +413,7 @@ async def test_recent_posts_are_not_read_again_with_every_run_unless_a_person_as
 
 
 @pytest.mark.spec("T3", "B3")
+@pytest.mark.thorough
 async def test_recent_posts_are_read_again_as_soon_as_a_page_shows_that_some_have_changed(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:

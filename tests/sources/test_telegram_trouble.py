@@ -204,6 +204,7 @@ async def test_a_server_that_hangs_up_at_once_is_not_stormed(
         assert list(await desk.posts(stream_of(channel))) == expected(channel)
 
 
+@pytest.mark.thorough
 async def test_a_server_that_is_away_is_waited_for(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -269,6 +270,7 @@ async def test_channels_that_are_new_at_once_are_shared_among_the_accounts(
 
 
 @pytest.mark.spec("T13", "T4")
+@pytest.mark.thorough
 async def test_a_refusal_of_one_channel_harms_no_account_and_pauses_the_job_after_three_runs(
     server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -289,6 +291,7 @@ async def test_a_refusal_of_one_channel_harms_no_account_and_pauses_the_job_afte
 
 
 @pytest.mark.spec("T4")
+@pytest.mark.thorough
 async def test_a_success_in_between_forgives_refusals(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:

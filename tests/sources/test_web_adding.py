@@ -62,6 +62,7 @@ async def test_an_address_is_tried_before_it_is_added(site: Site, cli: CommandLi
 
 
 @pytest.mark.spec("B10")
+@pytest.mark.thorough
 async def test_targets_are_recognised_before_they_are_added(site: Site, cli: CommandLine) -> None:
     targets = [f"{site.url}/feed", "@example_news", "not a target"]
     shown = (await asyncio.to_thread(cli.good, "preview", *targets)).out

@@ -118,6 +118,7 @@ async def test_links_are_followed_however_they_are_written(site: Site, sqlite_co
 
 
 @pytest.mark.spec("V12", "G3")
+@pytest.mark.thorough
 async def test_links_over_the_limit_of_a_visit_are_followed_by_further_visits(
     site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +240,7 @@ async def test_sitemaps_and_feeds_lead_to_pages(site: Site, sqlite_copy: str) ->
 
 
 @pytest.mark.spec("V12", "G6")
+@pytest.mark.thorough
 async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_copy: str) -> None:
     """Redirects and loops, soft 404, copies, bombs, bodies without end, wrong charsets, endless calendars."""
     paths = ["/moved", "/loop", "/soft", "/twin", "/bomb", "/endless", "/latin", "/none", "/outside", "/calendar/1"]
@@ -285,6 +287,7 @@ async def test_oddities_end_in_a_note_and_traps_have_an_end(site: Site, sqlite_c
 
 
 @pytest.mark.spec("V12", "G6")
+@pytest.mark.thorough
 async def test_answers_that_are_too_slow_or_too_much_cost_one_page(site: Site, sqlite_copy: str) -> None:
     site.page("/", "Welcome", links=["/drip", "/flood", "/line", "/good"])
     site.always("/drip", drip())
@@ -328,6 +331,7 @@ async def test_each_host_of_a_site_is_asked_for_its_own_rules(site: Site, sqlite
 
 
 @pytest.mark.spec("V12", "G6")
+@pytest.mark.thorough
 async def test_redirects_that_lead_elsewhere_each_time_do_not_pile_up(site: Site, sqlite_copy: str) -> None:
     site.page("/", "Welcome", links=["/trap", "/old"], has_etag=True)
     site.always("/trap*", redirect("/trap?{n}"))
@@ -473,6 +477,7 @@ async def test_a_site_in_trouble_opens_its_breaker_and_is_crawled_to_the_end_lat
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite_copy: str) -> None:
     site.always("/away", redirect("https://elsewhere.example/"))
     async with working(site, sqlite_copy, scheduler_cb_threshold=50) as desk:
@@ -492,6 +497,7 @@ async def test_a_site_of_which_nothing_can_be_read_has_failed(site: Site, sqlite
 
 
 @pytest.mark.spec("G5")
+@pytest.mark.thorough
 async def test_a_long_crawl_makes_room_for_others(
     site: Site, sqlite_copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

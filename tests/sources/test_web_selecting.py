@@ -115,6 +115,7 @@ async def test_objects_of_json_are_items_by_jsonpath(site: Site, sqlite_copy: st
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_ignored_parts_make_no_revision_and_their_links_are_followed(site: Site, sqlite_copy: str) -> None:
     def put(clock: str, text: str) -> None:
         site.page("/", text, body=f"<div class=clock>It is {clock}. <i class=clock>now</i> <a href=/a>a</a></div>")
@@ -134,6 +135,7 @@ async def test_ignored_parts_make_no_revision_and_their_links_are_followed(site:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_articles_are_extracted_and_pdf_documents_are_read(site: Site, sqlite_copy: str) -> None:
     body = f"<p>{LONG}</p><p>{LONG}</p><div class=related-links><ul><li><a href=/b>Read on</a></li></ul></div>"
     site.page("/", body=f"<article>{body}</article>", links=["/doc.pdf", "/scan.pdf", "/broken.pdf", "/book"])

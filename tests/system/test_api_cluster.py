@@ -186,6 +186,7 @@ def test_a_job_forced_through_one_runs_once(cluster: Cluster) -> None:
 
 
 @pytest.mark.spec("V8", "G1")
+@pytest.mark.thorough
 def test_a_job_is_fired_once_for_each_instant(cluster: Cluster) -> None:
     name = cluster.job(interval_seconds=1)
     eventually(lambda: len(cluster.executions(name, state="done")) >= 3)

@@ -176,6 +176,7 @@ def test_a_person_logs_in_by_phone_code_and_password(cli: CommandLine, server: L
     assert not any(secret in told.out + told.err + listed for secret in (PASSWORD, "10000000003", CODE))
 
 
+@pytest.mark.thorough
 def test_a_wrong_code_and_a_wrong_password_add_nothing(cli: CommandLine, server: LoopbackTelegram) -> None:
     cli.refused(*by_phone(server, "reader1"), "--code", "11111", "--quiet", says="that is not the code")
     told = typed(cli, *by_phone(server, "locked", "+10000000003"), "--code", CODE, keyboard="wrong\n")

@@ -27,6 +27,7 @@ def cli(
 
 
 @pytest.mark.spec("B2", "V4")
+@pytest.mark.thorough
 def test_budgets_are_set_listed_shown_and_removed(cli: CommandLine) -> None:
     assert "No budgets yet." in cli.good("budgets").out
     cli.refused("budgets", "set", "news", says="needs a number of requests")
@@ -55,6 +56,7 @@ def test_budgets_are_set_listed_shown_and_removed(cli: CommandLine) -> None:
 
 
 @pytest.mark.spec("B1", "T14", "V4")
+@pytest.mark.thorough
 def test_a_job_is_added_adaptive_and_edited(cli: CommandLine) -> None:
     cli.refused("add", "feed", FEED, "--adaptive", "--every", "1h", says="contradict each other")
     cli.refused("add", "feed", FEED, "--adaptive", "--budget", "news", says="there is no budget 'news'")

@@ -39,6 +39,7 @@ def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 @pytest.mark.spec("V1", "G9")
+@pytest.mark.thorough
 def test_a_job_is_edited_enabled_and_disabled(cli: CommandLine) -> None:
     cli.good("add", "web", SITE, "--name", "news", "--every", "1h", "--tag", "old")
     said = cli.good("edit", "news", "--every", "2m", "--priority", "high", "--param", "max_pages=5").out

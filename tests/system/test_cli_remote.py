@@ -331,6 +331,7 @@ def test_a_job_is_added_alike(both: Callable[..., tuple[Answer, Answer]]) -> Non
 
 
 @pytest.mark.spec("B9")
+@pytest.mark.thorough
 def test_many_jobs_are_added_and_changed_alike(both: Callable[..., tuple[Answer, Answer]], shop: Shop) -> None:
     for cli, name in zip(shop, ("lefty", "right"), strict=True):
         rows = [f"@{name}_{n},{n}m,many;{name}" for n in range(1, 4)]
@@ -379,6 +380,7 @@ def test_a_crontab_is_imported_alike(both: Callable[..., tuple[Answer, Answer]],
 
 
 @pytest.mark.spec("F4")
+@pytest.mark.thorough
 def test_files_are_written_alike(both: Callable[..., tuple[Answer, Answer]], shop: Shop) -> None:
     def written(name: str) -> dict[str, bytes]:
         here, away = (files_in(cli.folder / name) for cli in shop)
@@ -568,6 +570,7 @@ def test_a_server_that_is_away_is_told_with_what_to_type(tmp_path: Path, monkeyp
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 def test_a_token_that_is_missing_or_not_enough_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cli = CommandLine(tmp_path)

@@ -117,6 +117,7 @@ def test_the_index_is_shown_and_rebuilt(cli: CommandLine) -> None:
     assert "3 items can be searched." in cli.good("index", "rebuild", "--yes").out
 
 
+@pytest.mark.thorough
 def test_without_a_scheduler_a_search_catches_up(here: CommandLine, tmp_path: Path) -> None:
     """Also on an installation from before there was an index; what it cannot find it names."""
     nothing = here.good("search", "fire")

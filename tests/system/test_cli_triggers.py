@@ -46,6 +46,7 @@ def cli(request: pytest.FixtureRequest, here: CommandLine) -> Iterator[CommandLi
 
 
 @pytest.mark.spec("V4", "V8")
+@pytest.mark.thorough
 def test_triggers_are_added_listed_and_removed(cli: CommandLine) -> None:
     assert "No triggers yet." in cli.good("triggers").out
     made = cli.good("triggers", "add", "webhook", "/a/{id}", "--job", "news", "--signed", "--debounce", "10s")
@@ -83,6 +84,7 @@ def test_a_secret_can_be_read_from_the_standard_input(here: CommandLine) -> None
     assert (result.exit_code, '"signed": true' in result.stdout) == (0, True)
 
 
+@pytest.mark.thorough
 def test_what_makes_no_sense_is_refused(cli: CommandLine) -> None:
     cases: list[tuple[Any, ...]] = [
         (("add", "webhook", "/x-*"), "mixes text and a pattern"),

@@ -180,6 +180,7 @@ async def test_runs_that_were_repeated_say_nothing_about_lateness(resources: Res
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.thorough
 async def test_two_leaders_count_each_end_once(opened: Opened, seed: int) -> None:
     """In any order, and while executions end."""
     chance = random.Random(seed)
@@ -353,6 +354,7 @@ async def test_counting_starts_again_if_events_after_its_position_are_gone(resou
     assert await days_of(resources) == {"a": (5, 0), "b": (5, 0)}
 
 
+@pytest.mark.thorough
 async def test_days_are_filled_in_portions_while_items_are_stored_and_two_leaders_count(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

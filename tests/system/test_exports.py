@@ -652,6 +652,7 @@ def test_wrong_options_are_refused(cli: CommandLine) -> None:
     assert not list(cli.folder.glob("a*"))
 
 
+@pytest.mark.thorough
 def test_parquet_says_how_to_install_it(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     answer = cli.refused("export", "items", "--out", "x.parquet", says="Parquet needs pyarrow", code=1)

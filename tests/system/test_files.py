@@ -211,6 +211,7 @@ async def test_the_days_of_a_stream_are_found_without_reading_its_posts(resource
 
 
 @pytest.mark.spec("F5")
+@pytest.mark.thorough
 async def test_memory_does_not_grow_with_the_day(sqlite: Opened, tmp_path: Path) -> None:
     async with sqlite() as resources:
         peaks = []

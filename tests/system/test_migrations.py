@@ -156,6 +156,7 @@ async def test_up_down_to_nothing_and_up_again(empty_database: AnyDatabase) -> N
 
 
 @pytest.mark.spec("E2", "B7")
+@pytest.mark.thorough
 async def test_positions_of_sinks_move_from_facts_to_consumers(empty_database: AnyDatabase) -> None:
     """A sink goes on where it was, also one that was being filled; other facts stay."""
     await migrate(empty_database, to="0012")

@@ -472,6 +472,7 @@ async def test_a_server_imports_the_same(sqlite_url: str) -> None:
 # As it is typed
 
 
+@pytest.mark.thorough
 def test_a_crontab_is_imported_compared_and_moved_over(cli: CommandLine) -> None:
     (cli.folder / "tab").write_text("CRON_TZ=Europe/Berlin\n*/5 * * * * /usr/bin/a -x\n0 3 * * * b%in\n", "utf-8")
     command = ("import", "crontab", "tab", "--target", "feeds:news", "--tag", "moved")

@@ -169,6 +169,7 @@ async def test_an_old_scheduler_records_its_runs(database: AnyDatabase, jobs: Jo
 
 
 @pytest.mark.spec("E2", "G9")
+@pytest.mark.thorough
 async def test_a_database_that_another_scheduler_uses_is_left_as_it_is(empty_database: AnyDatabase) -> None:
     await sql(empty_database, "CREATE TABLE schedules (schedule_id TEXT)")
     with pytest.raises(InvalidInput, match="another program: schedules") as refused:

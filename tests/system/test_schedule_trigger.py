@@ -120,6 +120,7 @@ async def test_a_change_to_nothing_is_a_change(database: AnyDatabase) -> None:
         "DELETE FROM jobs",
     ],
 )
+@pytest.mark.thorough
 async def test_postgresql_tells_everyone_at_once(pg_url: str, statement: str) -> None:
     database = open_database(pg_url, events=Events())
     await migrate(database)
@@ -135,6 +136,7 @@ async def test_postgresql_tells_everyone_at_once(pg_url: str, statement: str) ->
         await database.close()
 
 
+@pytest.mark.thorough
 async def test_postgresql_is_silent_about_everything_else(pg_url: str) -> None:
     """The scheduler's own bookkeeping must not wake the scheduler."""
     database = open_database(pg_url, events=Events())

@@ -60,6 +60,7 @@ async def test_a_database_can_be_copied_from_a_template(postgres: Postgres, pg_u
         postgres.drop_database("a_copy")
 
 
+@pytest.mark.thorough
 async def test_postgres_crashes_and_returns_with_what_was_committed() -> None:
     with Postgres.start(own=True) as postgres:
         connection = await asyncpg.connect(postgres.url)

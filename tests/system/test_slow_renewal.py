@@ -47,6 +47,7 @@ async def resources(redis_on_postgres: Opened) -> AsyncIterator[Resources]:
 
 
 @pytest.mark.spec("G1", "G8", "E1")
+@pytest.mark.thorough
 async def test_what_fell_due_while_leadership_lapsed_fires_when_it_is_back(resources: Resources) -> None:
     """Not a whole SCHEDULE_CHECK_INTERVAL later."""
     slow = resources.settings.model_copy(update={"scheduler_leader_ttl": TTL})

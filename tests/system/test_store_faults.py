@@ -270,6 +270,7 @@ async def test_a_database_whose_clock_jumps_ends_leases_early_and_nothing_else(p
 
 @pytest.mark.spec("G8")
 @pytest.mark.parametrize("count", [20_000, pytest.param(300_000, marks=pytest.mark.release)])
+@pytest.mark.thorough
 async def test_due_and_queued_rows_are_read_by_index_however_many_there_are(
     postgres_only: Opened, pg_clean: str, count: int
 ) -> None:

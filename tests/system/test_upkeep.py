@@ -631,6 +631,7 @@ class TestLeader:
 
 
 @pytest.mark.spec("G1", "V6")
+@pytest.mark.thorough
 async def test_a_scheduler_on_standby_changes_nothing_until_it_leads(resources: Resources, other: Resources) -> None:
     """It neither fires, nor wakes, nor rescues, nor prunes; then it does all of that at once."""
     key, stop, elections = other.settings.scheduler_leader_key, asyncio.Event(), list[LeaderElectionAttempted]()

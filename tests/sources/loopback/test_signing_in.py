@@ -33,6 +33,7 @@ async def test_phone_and_code(channel: Channel, connect: Connect, nobody: String
     assert len(await again.get_messages("harbour")) == 1
 
 
+@pytest.mark.thorough
 async def test_phone_code_and_password(
     backend: TelegramBackend, channel: Channel, connect: Connect, nobody: StringSession
 ) -> None:
