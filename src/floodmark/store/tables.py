@@ -198,6 +198,9 @@ partial_index("ix_job_executions_dead", "state = 'dead'", job_executions.c.compl
 partial_index("ix_job_executions_dead_ids", "state = 'dead'", job_executions.c.execution_id)
 partial_index("ix_job_executions_cancelled", "state = 'cancelled'", job_executions.c.execution_id)
 partial_index("ix_job_executions_skipped", "state = 'skipped'", job_executions.c.execution_id)
+# The same for one job.
+RARE_STATES = "state IN ('cancelled', 'dead', 'skipped')"
+partial_index("ix_job_executions_rare_of_job", RARE_STATES, job_executions.c.job_id, job_executions.c.scheduled_for)
 partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
 partial_index(
     "ix_job_executions_held",

@@ -1,4 +1,4 @@
--- revision 0029
+-- revision 0030
 CREATE TABLE facts (
 	name TEXT NOT NULL, 
 	value JSON NOT NULL, 
@@ -840,3 +840,5 @@ CREATE TABLE execution_hops (
 )
 -- next
 CREATE INDEX ix_execution_hops_created_at ON execution_hops (created_at)
+-- next
+CREATE INDEX ix_job_executions_rare_of_job ON executions (job_id, scheduled_for) WHERE state IN ('cancelled', 'dead', 'skipped')
