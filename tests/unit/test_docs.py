@@ -204,7 +204,7 @@ def _fault(typed: str) -> str | None:
         if len(name) > 1 and name.startswith("-"):
             if name not in _options(command) | _options(ROOT_COMMAND) | {"--help": False, "-h": False}:
                 return f"no option {name}"
-            if command is ROOT_COMMAND and _options(command)[name] and name == word:
+            if command is ROOT_COMMAND and _options(command).get(name) and name == word:
                 next(words)
         elif hasattr(command, "get_command"):
             command = command.get_command(None, word)
