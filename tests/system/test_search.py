@@ -348,6 +348,24 @@ async def test_an_application_searches(resources: Resources) -> None:
     assert [hit.key async for hit in app.search("smoke", order="rank")] == ["2"]
 
 
+async def test_items_that_were_read_ahead_are_read_again_for_a_rebuild(
+    resources: Resources, operations: LocalOperations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rebuild begins after the event of the change, so what was read before would stay for ever."""
+    for name in ("_FEWEST", "_AT_ONCE", "_AT_ONCE_FILLING"):
+        monkeypatch.setattr(f"floodmark.search.indexer.{name}", 2)
+    await collect(resources, *map(an_item, range(6)))
+    one, other = (resources.search.indexer(resources.events, rests=False) for _ in range(2))
+    await one.step()
+    await collect(resources, an_item(3, "smoke"))
+    await other.rebuild()
+    await other.step()
+    while await one.step() is not None:
+        pass
+    assert await find(operations, "smoke") == ["3"]
+    assert await find(operations, "fire") == ["5", "4", "2", "1", "0"]
+
+
 async def test_a_rebuild_on_request_keeps_everything(resources: Resources, operations: LocalOperations) -> None:
     await collect(resources, *(an_item(number) for number in range(10)))
     await index_all(resources)

@@ -34,8 +34,12 @@ _CHECK_SECONDS = 60.0
 
 
 class _Page(NamedTuple):
-    """Documents of stored items, made while the page before them was written."""
+    """Documents of stored items, made while the page before them was written.
 
+    Only for the same `build`: a later one begins with items that may have changed since, and does not read that event.
+    """
+
+    build: str
     after: Place | None
     documents: list[SearchDocument]
     is_last: bool
@@ -134,14 +138,14 @@ class Indexer:
     async def _fill(self, state: IndexState) -> bool:
         began = time.monotonic()
         page, self._next_page = self._next_page, None
-        if page is None or page.after != state.filled_to:
-            page = await self._read_page(state.filled_to)
+        if page is None or (page.build, page.after) != (state.build, state.filled_to):
+            page = await self._read_page(state)
         if page.is_last:
             await self._add(page.documents, state, replace(state, is_filling=False, filled_to=None))
             return False
         last = page.documents[-1]
         after = replace(state, filled_to=(last.stream, last.key))
-        reading = asyncio.create_task(self._read_page(after.filled_to))
+        reading = asyncio.create_task(self._read_page(after))
         try:
             await self._add(page.documents, state, after)
             self._next_page = await reading
@@ -150,11 +154,13 @@ class Indexer:
         self._adjust_limit(began, len(page.documents), _AT_ONCE_FILLING)
         return False
 
-    async def _read_page(self, after: Place | None) -> _Page:
+    async def _read_page(self, state: IndexState) -> _Page:
         limit = self._limit
-        found = await self._items.page(after, limit)
+        found = await self._items.page(state.filled_to, limit)
         documents = await self._make_documents(found)
-        return _Page(after, documents, is_last=len(found) < limit and len(documents) == len(found))
+        return _Page(
+            state.build, state.filled_to, documents, is_last=len(found) < limit and len(documents) == len(found)
+        )
 
     async def _follow(self, state: IndexState) -> bool:
         began, limit = time.monotonic(), min(self._limit, _AT_ONCE)
