@@ -36,6 +36,8 @@ _NOTE = 300
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 _HTML_BODY = re.compile(rb"[\s\xef\xbb\xbf]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _PERMANENT, _MISSING = (301, 308), (404, 410)
+# A page counts as gone when it is missing for the second time: the first may be a temporary fault.
+_GONE_AFTER = 2
 # Links to these are not worth a request.
 _FILES = re.compile(
     r"\.(?:jpe?g|png|gif|webp|svg|ico|bmp|tiff?|avif|mp[34]|m4[av]|ogg|og[av]|wav|flac|webm|avi|mov|wmv|mkv|pdf|docx?|"
@@ -94,6 +96,11 @@ class VisitedPage(Struct, kw_only=True):
     def is_new(self) -> bool:
         """Whether the page has no item yet."""
         return self.before.content_hash is None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the page has an item and no longer exists."""
+        return self.kind is Kind.MISSING and self.page.misses >= _GONE_AFTER and self.page.content_hash is not None
 
 
 def is_index(page: SitePage) -> bool:
