@@ -100,7 +100,8 @@ def _is_shown(parameter: Any) -> bool:
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper()).replace("|", "\\|")
-    names = ", ".join((*parameter.opts, *parameter.secondary_opts))
+    # The long ones first: those of `--help` come in any order.
+    names = ", ".join((*sorted(parameter.opts, key=len, reverse=True), *parameter.secondary_opts))
     return names if parameter.is_flag else f"{names} {_value(parameter)}"
 
 

@@ -66,7 +66,7 @@ class SearchOperations:
         """Search collected items. Each is found by the words of its newest revision; `index` says what is missing.
 
         Without words all items are listed, the newest first. The time of an item is when it happened, or else when it
-        was collected. With `order=rank` the 10,000 newest matches are compared, and the best 1,000 are shown.
+        was collected. With `order=rank` the 3,000 newest matches are compared, and the best 1,000 are shown.
         """
 
     each_hit = Each(search)

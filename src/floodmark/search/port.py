@@ -17,7 +17,7 @@ from .query import Node
 from .state import IndexState
 
 # A ranked search compares this many of the newest matches, and shows at most the best of them.
-MOST_RANKED, MOST_SHOWN_RANKED = 10_000, 1000
+MOST_RANKED, MOST_SHOWN_RANKED = 3000, 1000
 # With more streams than this, each hit is checked for its stream.
 MOST_STREAM_TOKENS = 256
 # Without words, the newest documents are first compared here: many streams have an item among them, and their names
