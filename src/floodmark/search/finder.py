@@ -49,13 +49,15 @@ class Finder:
 
         To list all streams of a source or a tag takes longer than to look at the newest matches.
         """
-        looked_at = await self._index.find(query, within, before=before, limit=GLANCED_AT)
-        wanted = await choose({hit.stream for hit in looked_at})
-        found = [hit for hit in looked_at if hit.stream in wanted]
-        if len(found) <= limit and len(looked_at) == GLANCED_AT:
-            return None
-        shown = found[:limit]
-        return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
+        # Few are enough for a frequent source or tag.
+        for count in (min(10 * limit, GLANCED_AT), GLANCED_AT):
+            looked_at = await self._index.find(query, within, before=before, limit=count)
+            wanted = await choose({hit.stream for hit in looked_at})
+            found = [hit for hit in looked_at if hit.stream in wanted]
+            if len(found) > limit or len(looked_at) < count:
+                shown = found[:limit]
+                return Found(await self._hits(query, within, shown), shown[-1].id if len(found) > limit else None)
+        return None
 
     async def places(
         self, query: Node | None, within: SearchFilter, *, before: int | None, limit: int
