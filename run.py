@@ -2,8 +2,8 @@
 """The commands to try, test and develop Floodmark. They need only Python 3.11 or newer.
 
     python3 run.py demo [args]    start Floodmark on SQLite and show it at work
-    python3 run.py test [args]    run every check and every test; with args, only pytest with these args
-    python3 run.py test --thorough    the same, and the tests that take long, as CI does
+    python3 run.py test [args]    run checks and tests; with args, only pytest with these args
+    python3 run.py test --thorough    the same, with the type check and the tests that take long, as CI does
     python3 run.py test --release    every test, on each database, before a release
     python3 run.py check          run format, lint, type and import checks and the fast tests
     python3 run.py bench [name]   run all benchmarks with targets, or one with its own args; --list shows them
@@ -104,7 +104,7 @@ def test(arguments: list[str]) -> int:
         return pytest(*arguments, *more)
     # In parallel with the tests, because the checks use only one core.
     with ThreadPoolExecutor(1) as beside:
-        checks = beside.submit(static_checks)
+        checks = beside.submit(static_checks, has_types=bool(more))
         if not are_compiled():
             compile_tests()
         code = pytest(*side_by_side(), *more)
@@ -337,13 +337,14 @@ def clean(_: list[str]) -> int:
     return 0
 
 
-def static_checks() -> list[str]:
-    """Run all checks and return the names of those that failed."""
+def static_checks(*, has_types: bool = True) -> list[str]:
+    """Run all checks and return the names of those that failed. Types take as long as an eighth of the tests."""
     checks = {
         "ruff format": ("ruff", "format", "--check", "--quiet", "."),
         "ruff check": ("ruff", "check", "--quiet", "."),
-        "mypy": ("mypy",),
     }
+    if has_types:
+        checks["mypy"] = ("mypy",)
     if (ROOT / ".importlinter").exists():
         checks["lint-imports"] = ("lint-imports",)
     failed = []

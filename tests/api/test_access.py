@@ -101,6 +101,7 @@ async def test_without_any_token_this_machine_may_do_everything(light: Api) -> N
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_from_the_first_token_on_everybody_needs_one(light: Api) -> None:
     made = await light.post("tokens", json={"name": "ci", "role": "operate", "expires_in": "90d"})
     assert made.status_code == 201

@@ -57,6 +57,7 @@ async def test_an_account_is_added_tested_and_removed(api: Api, server: Loopback
     assert session[10:60] not in everything
 
 
+@pytest.mark.thorough
 async def test_a_session_that_this_very_process_has_open_is_not_opened_again(
     api: Api, server: LoopbackTelegram
 ) -> None:

@@ -63,6 +63,7 @@ async def names(local: LocalOperations) -> list[str]:
     return [job.name async for job in local.each_job()]
 
 
+@pytest.mark.thorough
 async def test_each_operation_has_its_own_result(local: LocalOperations) -> None:
     for name in ("one", "two", "three", "four", "five"):
         await local.add_job(a_spec(f"feeds:{name}", name=name, tags=("old", "kept")))

@@ -364,6 +364,7 @@ async def test_an_answer_that_is_not_understood_is_told(body: Any) -> None:
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_a_token_that_is_not_enough_is_told(light: Api) -> None:
     made = (await light.post("tokens", json={"name": "ci", "role": "read"})).json()["token"]
     async with Client(light.base) as nobody:

@@ -61,6 +61,7 @@ ENDPOINTS = [
 
 @pytest.mark.spec("V8")
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=[endpoint.name for endpoint in ENDPOINTS])
+@pytest.mark.thorough
 async def test_the_endpoint_is_there_and_does_what_it_should(api: Api, endpoint: Endpoint) -> None:
     operation = document()["paths"].get(endpoint.path, {}).get(endpoint.method.lower())
     assert operation is not None, f"{endpoint.method} {endpoint.path} is not in the document"

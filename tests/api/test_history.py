@@ -47,6 +47,7 @@ async def test_executions_are_listed_by_job_and_state_in_pages(api: Api) -> None
 
 
 @pytest.mark.spec("B10")
+@pytest.mark.thorough
 async def test_the_latest_executions_of_several_jobs_are_listed_in_short(api: Api) -> None:
     news, olds = [(await api.job(name))["job_id"] for name in ("news", "olds")]
     _, second, third = await ran(api, "news"), await ran(api, "news", Dead(error="boom")), await ran(api, "news")

@@ -158,6 +158,7 @@ async def test_a_prefix_that_is_no_path_is_ignored(site: Site, header: str) -> N
         assert 'data-root=""' in (await client.get("/")).text
 
 
+@pytest.mark.thorough
 async def test_a_page_becomes_live_and_follows_what_happens(site: Site, window: Window) -> None:
     page = await window.open("/jobs")
     await expect(page.locator("#live")).to_have_attribute("data-state", "on", timeout=60_000)

@@ -88,6 +88,7 @@ async def test_several_jobs_are_acted_on_at_once(site: Site, window: Window) -> 
     assert [job.name for job in (await site.operations.jobs()).items] == ["gamma"]
 
 
+@pytest.mark.thorough
 async def test_a_bulk_action_can_be_stopped_and_needs_no_script(site: Site, window: Window) -> None:
     job_id = await site.job()
     page = await window.open("/jobs")

@@ -117,6 +117,7 @@ def test_both_tell_of_the_same_fleet_with_one_leader(cluster: Cluster) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 def test_a_job_added_through_one_is_seen_by_the_other_and_fired(cluster: Cluster) -> None:
     def change() -> Callable[[], Any]:
         name = cluster.job(schedule_type="immediate")

@@ -244,6 +244,7 @@ def test_a_killed_backup_leaves_the_last_one(point: str, cli: CommandLine, doome
 
 @pytest.mark.spec("G2")
 @pytest.mark.parametrize(("point", "count"), [("restore.prepared", 5), ("restore.replaced", 3)])
+@pytest.mark.thorough
 def test_a_killed_restore_leaves_one_database_or_the_other(
     point: str, count: int, cli: CommandLine, doomed: Doomed
 ) -> None:

@@ -174,6 +174,7 @@ async def test_every_format_holds_the_same_rows(resources: Resources, tmp_path: 
     assert not left_behind(tmp_path)
 
 
+@pytest.mark.thorough
 async def test_parquet_columns_have_types(light: Resources, tmp_path: Path) -> None:
     await keep(light, [a_post(1)])
     await keep(light, [Item("p", {"url": "https://x/", "links": ["a", "b"]})], stream="web:https://x/")
@@ -557,6 +558,7 @@ def test_kills_at_any_moment_lose_and_double_no_row(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "xlsx"])
+@pytest.mark.thorough
 def test_a_killed_export_leaves_the_old_file(kind: str, cli: CommandLine, doomed: Doomed) -> None:
     """Only temporary files are left, and the next run removes them; those of others stay."""
     command = ("export", "items", "--out", f"posts.{kind}")

@@ -467,6 +467,7 @@ def test_every_frequency_has_an_interval() -> None:
 
 
 @given(source=st.text(st.characters(exclude_characters=":")), target=st.text())
+@pytest.mark.thorough
 def test_a_default_stream_is_split_into_its_parts(source: str, target: str) -> None:
     assert split_stream(stream_name(None, source, target)) == (source, target)
 

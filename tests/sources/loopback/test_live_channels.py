@@ -86,6 +86,7 @@ def test_a_state_remembers_when_it_began(tmp_path: Path) -> None:
         load_plan(file, LivePlan(began=2_000.0))
 
 
+@pytest.mark.thorough
 async def test_the_command_serves_it_and_says_what_to_type(tmp_path: Path) -> None:
     here = CommandLine(tmp_path)
     with here.running("testing", "telegram", "--channels", "2", "--rate", "200", "--history", "30") as process:
