@@ -135,11 +135,11 @@ def compile_tests() -> None:
 
 
 def side_by_side() -> list[str]:
-    """Return the options for parallel tests: three per core, because tests wait for two thirds of their time.
+    """Return the options for parallel tests: more than two per core, because many tests mostly wait.
 
     Not more: each process collects all tests and starts its own servers, which takes 10 to 15 seconds of a core.
     """
-    return ["-n", str(min(8, 3 * (os.cpu_count() or 1))), "--no-loadscope-reorder"]
+    return ["-n", str(min(8, 2 * (os.cpu_count() or 1) + 1)), "--no-loadscope-reorder"]
 
 
 def is_about(arguments: list[str], *words: str) -> bool:

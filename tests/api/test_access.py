@@ -244,6 +244,7 @@ async def test_a_name_is_free_again_once_its_token_is_revoked_or_has_expired(api
     assert (await api.post("tokens", json=ci, headers=admin)).status_code == 201
 
 
+@pytest.mark.thorough
 async def test_a_token_that_has_expired_lets_nobody_in(api: Api) -> None:
     text = await a_token(api.resources, "admin", expires_in=timedelta(days=90))
     assert (await api.get("whoami", headers=bearer(text))).status_code == 200

@@ -53,6 +53,7 @@ def remote(client: Client) -> Client:
     return client
 
 
+@pytest.mark.thorough
 async def test_a_job_comes_back_as_it_is_stored(local: LocalOperations, remote: Client) -> None:
     await local.add_job(a_spec(name="first"))
     spec = a_spec(
@@ -75,6 +76,7 @@ async def test_a_job_comes_back_as_it_is_stored(local: LocalOperations, remote: 
     assert (made.policy, made.timeout, made.params) == (spec.policy, spec.timeout, spec.params)
 
 
+@pytest.mark.thorough
 async def test_what_is_not_said_of_a_job_is_for_the_settings_of_the_server(remote: Client) -> None:
     spec = a_spec("feeds:one", timeout=timedelta(hours=9), retry_max=99)
     made = await remote.add_job(columns_to_send(spec, unsaid={"timeout_seconds"}))
@@ -138,6 +140,7 @@ async def test_lists_are_gone_through_page_by_page(local: LocalOperations, clien
     assert (await remote.executions(job="job-1", states=[State.DONE])).items == []
 
 
+@pytest.mark.thorough
 async def test_what_was_collected_is_the_same_over_http(local: LocalOperations, remote: Client, api: Api) -> None:
     job = await local.add_job(a_spec(name="news", stream="front/page"))
     assert await remote.stream("news") == ("front/page", 0)

@@ -120,6 +120,7 @@ async def test_settings_are_listed_for_admins_without_secrets(light: Api) -> Non
     assert (await light.get("settings", headers=headers)).status_code == 403
 
 
+@pytest.mark.thorough
 async def test_the_services_of_the_leader_count_and_measure(api: Api) -> None:
     """As the scheduler runs them."""
     role = SchedulerRole(api.resources)

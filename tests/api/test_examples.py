@@ -77,6 +77,7 @@ async def test_every_example_of_a_body_is_accepted(notifying: Api) -> None:
 
 
 @pytest.mark.spec("V7")
+@pytest.mark.thorough
 async def test_every_example_of_a_field_is_accepted(light: Api) -> None:
     """One at a time, beside what the body needs; a field that goes with another brings it along."""
     await light.job("first")

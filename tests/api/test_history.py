@@ -60,6 +60,7 @@ async def test_the_latest_executions_of_several_jobs_are_listed_in_short(api: Ap
 
 
 @pytest.mark.spec("B10")
+@pytest.mark.thorough
 async def test_an_execution_has_its_params_and_its_trace(api: Api) -> None:
     await api.job("news")
     asked = await api.post("jobs/news/force-run", json={"params": {"count": 3, "api_token": "hidden"}})

@@ -97,6 +97,7 @@ async def test_of_many_guarded_changes_at_once_one_wins(api: Api) -> None:
 
 
 @pytest.mark.spec("E3", "V8")
+@pytest.mark.thorough
 async def test_jobs_are_listed_in_pages_and_by_filter(api: Api) -> None:
     for number in range(5):
         await api.job(f"job-{number}", domain="a.org" if number % 2 else "b.org", priority=number % 3 + 1, tags=["t"])
@@ -155,6 +156,7 @@ async def test_a_cursor_that_is_none_is_refused(light: Api, cursor: str) -> None
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_sql_in_names_and_filters_is_only_text(api: Api) -> None:
     """Whatever is said finds what is called so, changes nothing else, and is never part of a statement."""
     await api.job("bystander", domain="a.org", tags=["t"])

@@ -107,6 +107,7 @@ async def test_a_password_is_asked_for_if_the_account_has_one(api: Api) -> None:
     assert (await api.get(path)).status_code == 404
 
 
+@pytest.mark.thorough
 async def test_any_server_of_the_installation_takes_the_next_step(opened: Opened, server: LoopbackTelegram) -> None:
     """Behind a load balancer, and after a restart."""
     given = settings(server)
@@ -134,6 +135,7 @@ async def test_a_login_ends_after_some_wrong_codes(api: Api, server: LoopbackTel
     assert await open_logins(api) == 0
 
 
+@pytest.mark.thorough
 async def test_a_login_belongs_to_the_caller_who_began_it(light: Api) -> None:
     tokens = Tokens(light.resources.database, light.resources.clock)
     roles: dict[str, Role] = {"ada": "admin", "bob": "admin", "eve": "operate"}
@@ -165,6 +167,7 @@ async def test_only_a_digest_and_encrypted_secrets_are_stored(light: Api) -> Non
     assert row["secrets"].startswith("v1.")
 
 
+@pytest.mark.thorough
 async def test_logins_are_bounded_in_time_and_number(api: Api, server: LoopbackTelegram) -> None:
     stored = StoredLogins(api.resources.database, api.resources.clock, Vault.of(api.resources.settings))
     for number in range(MOST_OPEN):
@@ -197,6 +200,7 @@ async def test_an_abandoned_login_is_deleted(api: Api) -> None:
     assert await open_logins(api) == 0
 
 
+@pytest.mark.thorough
 async def test_a_login_is_cancelled_and_another_key_begins_again(light: Api) -> None:
     step = await begin(light)
     assert (await light.delete(f"logins/{step['login_id']}")).json()["account"] == "reader1"
@@ -237,6 +241,7 @@ async def test_a_login_that_makes_no_sense_is_refused(
     assert await open_logins(light) == 0
 
 
+@pytest.mark.thorough
 async def test_a_client_logs_in_and_logs_in_again(light: Api, server: LoopbackTelegram) -> None:
     async with Client(light.base) as client:
         step = await client.begin_login(NewLogin(name="reader1", phone=PHONE, tenant_id="acme"))

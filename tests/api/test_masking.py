@@ -66,6 +66,7 @@ def test_a_masked_value_stands_for_the_one_that_is_there_and_nothing_else() -> N
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_secrets_are_masked_for_those_who_may_only_read(light: Api) -> None:
     made = await light.job("news", params=PARAMS, url=PARAMS["proxy"])
     run = await light.post("jobs/news/force-run", json={"params": {"password": "hunter2", "count": 1}})

@@ -12,6 +12,7 @@ JOB = '{"source_id":"uuid","url":"https://example.com","schedule_type":"cron","c
 
 
 @pytest.mark.spec("V8", "V13")
+@pytest.mark.thorough
 async def test_curl_makes_a_job_without_naming_a_type(api: Api) -> None:
     made = await api.post("jobs", content=JOB, headers=CURL)
     assert made.status_code == 201, made.text

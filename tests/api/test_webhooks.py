@@ -115,6 +115,7 @@ async def test_a_webhook_that_openssl_signed_is_taken(hooks: Api) -> None:
 
 
 @pytest.mark.spec("V4", "G9")
+@pytest.mark.thorough
 async def test_altered_replayed_late_and_unsigned_webhooks_are_refused_and_counted(hooks: Api) -> None:
     await register(hooks, "/a/*", jobs=["news"], secret=SECRET)
     now, body = SystemClock().now().timestamp(), b'{"n": 1}'
@@ -208,6 +209,7 @@ def test_one_changed_byte_is_enough(body: bytes, place: int, change: int) -> Non
 
 
 @pytest.mark.spec("V4", "G9")
+@pytest.mark.thorough
 async def test_without_a_secret_only_those_who_may_operate_are_believed(hooks: Api) -> None:
     await register(hooks, "/a", jobs=["news"])
     assert (await send(hooks, "/a")).status_code == 202, "this machine, while there are no tokens"

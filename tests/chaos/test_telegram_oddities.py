@@ -62,6 +62,7 @@ async def test_a_server_whose_clock_is_wrong_is_collected_all_the_same(
 
 
 @pytest.mark.spec("T7", "G3")
+@pytest.mark.thorough
 async def test_any_text_and_every_field_come_back_from_sqlite(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:

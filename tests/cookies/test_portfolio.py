@@ -122,6 +122,7 @@ async def kept(sqlite: Opened) -> None:
         await keep_portfolio(resources)
 
 
+@pytest.mark.thorough
 def test_files_for_people_and_programs(kept: None, line: CommandLine, tmp_path: Path) -> None:
     shown = line.good(
         "report", "cookies", "--all", "--since", "2026-06-01T13:00", "--out", "all.csv", "--no-record"

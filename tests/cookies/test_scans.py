@@ -247,6 +247,7 @@ async def test_a_site_that_cannot_be_reached_is_a_failure(scanner: CookiesSource
     assert "--insecure" in caught.value.hint
 
 
+@pytest.mark.thorough
 async def test_private_addresses_are_out_of_reach(scanner: CookiesSource, shop: Shop) -> None:
     report = await scanned(scanner, shop, "inside.test")
 

@@ -152,6 +152,7 @@ async def test_those_who_only_read_see_accounts_and_no_action(site: Site, server
             assert (await post_form(client, "/accounts", path, name="x", phone=PHONE)).status_code == 403
 
 
+@pytest.mark.thorough
 async def test_a_login_belongs_to_one_browser(site: Site, browser: Browser) -> None:
     token = await site.token("admin")
     async with site.client(token) as mine, site.client(token) as other:

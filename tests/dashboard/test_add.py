@@ -162,6 +162,7 @@ async def test_adaptive_jobs_get_their_budget(site: Site, window: Window) -> Non
     assert (job.when.schedule_type, job.budget, job.max_delay) == ("adaptive", "news", timedelta(minutes=30))
 
 
+@pytest.mark.thorough
 async def test_titles_and_entries_of_a_foreign_feed_stay_text(site: Site, web: WebSite, window: Window) -> None:
     page = await window.open(f"/add?what={web.url}/hostile.xml")
     await expect(page.locator("#rest")).to_contain_text("{{ 7 * 7 }}")

@@ -51,6 +51,7 @@ def an_entry(key: str, title: str, **fields: Any) -> Item:
     return Item(key, {**data, "published": str(NOW), "updated": None, **fields}, NOW - timedelta(hours=5))
 
 
+@pytest.mark.thorough
 async def test_items_are_listed_newest_first_and_found(any_site: Site) -> None:
     await given_items(any_site, HARBOUR, a_post(1, "Fire in the harbour"), a_post(2, "Smoke"), tags=["news"])
     await given_items(any_site, FEED, an_entry("a", "Fire brigade"), an_entry("b", "Bridge"), source="feed")

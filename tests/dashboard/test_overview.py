@@ -119,6 +119,7 @@ async def test_an_empty_installation_teaches_the_next_step(site: Site) -> None:
     assert "Nothing was counted in this time" in shown
 
 
+@pytest.mark.thorough
 async def test_a_reader_finds_nothing_to_press_on_any_page(site: Site) -> None:
     await stock(site.resources)
     await site.operations.set_budget("news", 30)

@@ -89,6 +89,7 @@ async def _reach(page: Page, url: str) -> None:
     await eventually(opened)
 
 
+@pytest.mark.thorough
 async def test_a_hidden_page_rests_and_is_current_when_it_is_seen_again(site: Site, window: Window) -> None:
     page = await window.open("/jobs")
     await is_live(page)

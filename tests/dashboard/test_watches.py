@@ -199,6 +199,7 @@ async def test_a_watch_for_this_is_a_link_and_is_tried_without_script_too(site: 
     assert (await site.operations.watches()).items == []
 
 
+@pytest.mark.thorough
 async def test_every_kind_can_be_added_and_its_form_shows_it_again(site: Site) -> None:
     async with site.client() as client:
         for kind in KINDS:

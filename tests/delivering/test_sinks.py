@@ -62,6 +62,7 @@ async def sink_of(resources: Resources, name: str) -> SinkRow:
 
 
 @pytest.mark.spec("T9")
+@pytest.mark.thorough
 async def test_a_slow_or_failing_sink_delays_no_other(opened: Opened, receiver: EventReceiver, tmp_path: Path) -> None:
     """A scheduler with four sinks: one that never answers, one that cannot be reached, and two that get everything."""
     with EventReceiver().serving() as slow, holding(slow) as asked:

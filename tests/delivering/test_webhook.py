@@ -77,6 +77,7 @@ async def test_events_come_with_ids_and_a_signature_that_floodmark_accepts(
 
 
 @on_sqlite
+@pytest.mark.thorough
 async def test_a_floodmark_takes_the_events_of_another(resources: Resources, leader: Leader, tmp_path: Path) -> None:
     """A signed trigger fires its job; the same events again fire nothing, and are accepted."""
     settings = Settings(database_url=f"sqlite:///{tmp_path}/other.db", floodmark_home=tmp_path, hostname="other")

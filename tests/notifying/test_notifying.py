@@ -336,6 +336,7 @@ async def anywhere(opened: Opened, receiver: Receiver) -> AsyncIterator[Resource
         yield resources
 
 
+@pytest.mark.thorough
 async def test_whoever_becomes_the_leader_tells(sqlite: Opened, receiver: Receiver) -> None:
     async with sqlite(**channels(receiver)) as resources:
         async with resources.database.writing() as connection:

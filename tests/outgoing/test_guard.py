@@ -152,6 +152,7 @@ async def test_no_trick_gets_past_a_sync(victim: Site, http: Http) -> None:
     assert "HTTP_ALLOW_HOSTS=127.0.0.1" in refused.value.hint
 
 
+@pytest.mark.thorough
 async def test_no_trick_gets_past_a_crawl_or_a_feed(victim: Site, outside: Site, sqlite_copy: str) -> None:
     """Neither as the address of a job, nor where a site sends us for its rules, its lists, its feed or its pages."""
     names = ", ".join(f"{name}=[{address}]" for name, addresses in NAMES.items() for address in addresses)

@@ -351,6 +351,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
     return found
 
 
+@pytest.mark.thorough
 async def test_what_stands_in_the_database_is_measured_by_the_leader(opened: Opened) -> None:
     async with opened() as resources:
         role, before = SchedulerRole(resources), values(resources)

@@ -56,6 +56,7 @@ def total(gateway: Pushgateway, name: str) -> float:
     return sum(sample.value for sample in pushed(gateway, name))
 
 
+@pytest.mark.thorough
 async def test_a_process_pushes_survives_a_gateway_that_is_away_and_tidies_up(
     gateway: Pushgateway, sqlite_copy: str
 ) -> None:

@@ -153,6 +153,7 @@ def _chain(collector: Collector, span: SpanSeen) -> list[SpanSeen]:
 
 
 @pytest.mark.spec("V10")
+@pytest.mark.thorough
 async def test_a_webhook_goes_on_with_its_senders_trace_through_every_attempt(
     collector: Collector, sqlite_copy: str
 ) -> None:

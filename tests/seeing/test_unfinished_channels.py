@@ -35,6 +35,7 @@ async def shown(resources: Resources, role: SchedulerRole) -> list[str]:
 
 
 @pytest.mark.spec("T3", "T9", "T10")
+@pytest.mark.thorough
 async def test_a_quiet_channel_has_no_high_water_mark(resources: Resources) -> None:
     role = SchedulerRole(resources, is_alone=True)
     await role.leader.step()

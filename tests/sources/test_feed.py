@@ -144,6 +144,7 @@ async def test_what_is_wrong_with_a_feed_is_told_and_costs_one_entry(site: Site,
 
 
 @pytest.mark.spec("V12")
+@pytest.mark.thorough
 async def test_a_feed_that_has_moved_for_good_is_asked_where_it_is(site: Site, sqlite_copy: str) -> None:
     site.always("/feed", redirect("/moved", 301))
     site.xml("/moved", rss(ENTRIES[:3]), has_etag=True)

@@ -102,6 +102,7 @@ async def test_full_texts_and_files_of_new_entries_are_read_once(site: Site, sql
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_only_the_newest_entries_of_a_long_feed_are_followed(site: Site, sqlite_copy: str) -> None:
     put_feed(site, {number: f"Entry {number}" for number in range(105)})
     for number in range(105):

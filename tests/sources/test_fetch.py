@@ -88,6 +88,7 @@ def ids_of(channel: Channel, day: date) -> list[int]:
     return [number for number, message in dates.items() if message is not None and message.date.date() == day]
 
 
+@pytest.mark.thorough
 async def test_the_days_of_a_chat_are_read_and_written(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ async def test_the_days_of_a_chat_are_read_and_written(
     ]
 
 
+@pytest.mark.thorough
 async def test_a_second_run_asks_nothing_and_writes_nothing(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -127,6 +129,7 @@ async def test_a_second_run_asks_nothing_and_writes_nothing(
         assert len(await rows_of(resources, job_executions)) == 1
 
 
+@pytest.mark.thorough
 async def test_a_day_that_is_not_over_is_gone_on_with(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -165,6 +168,7 @@ async def test_an_empty_day_is_a_file_without_messages(
     assert document(tmp_path, quiet)["message_count"] == 0
 
 
+@pytest.mark.thorough
 async def test_a_flood_wait_is_shown_and_then_it_goes_on(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -180,6 +184,7 @@ async def test_a_flood_wait_is_shown_and_then_it_goes_on(
     assert document(tmp_path, channel)["message_count"] == 144
 
 
+@pytest.mark.thorough
 async def test_a_chat_that_is_gone_is_named_and_the_others_go_on(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -197,6 +202,7 @@ async def test_a_chat_that_is_gone_is_named_and_the_others_go_on(
     assert again.execution_id != gone.execution_id
 
 
+@pytest.mark.thorough
 async def test_not_more_chats_at_once_than_allowed(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -407,6 +413,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 
 
 @pytest.mark.spec("F4", "G2")
+@pytest.mark.thorough
 async def test_a_full_disk_for_the_files_is_named_and_nothing_partial_is_left(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -495,6 +502,7 @@ class TestCommand:
         asyncio.run(add())
         return cli
 
+    @pytest.mark.thorough
     def test_it_says_what_it_fetched_and_fails_if_that_is_not_all(self, reader: CommandLine, channel: Channel) -> None:
         day = ("--date", "2026-06-01", "--out", "out")
         told = reader.good("fetch", "harbour", "https://t.me/Harbour/5", *day, "--json").json

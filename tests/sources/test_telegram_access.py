@@ -22,6 +22,7 @@ SECRET = "00112233445566778899aabbccddeeff"
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_accounts_connect_through_their_socks5_proxy_and_never_without_it(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -46,6 +47,7 @@ async def test_accounts_connect_through_their_socks5_proxy_and_never_without_it(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_an_mtproxy_with_a_dd_secret_carries_a_run(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -60,6 +62,7 @@ async def test_an_mtproxy_with_a_dd_secret_carries_a_run(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_a_first_read_is_made_in_a_takeout_session_that_survives_a_restart(
     server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, sqlite_copy: str
 ) -> None:

@@ -33,6 +33,7 @@ async def count_revisions(desk: Desk) -> int:
 
 
 @pytest.mark.spec("B11", "G2")
+@pytest.mark.thorough
 async def test_names_raw_messages_and_buttons_come_with_a_post_and_make_no_revisions(
     server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, url: str
 ) -> None:
@@ -76,6 +77,7 @@ def discussed(backend: TelegramBackend) -> tuple[Channel, Channel, Any]:
 
 
 @pytest.mark.spec("B11", "G1", "G2")
+@pytest.mark.thorough
 async def test_comments_are_collected_with_their_posts_into_the_stream_of_their_group(
     server: LoopbackTelegram, backend: TelegramBackend, url: str
 ) -> None:

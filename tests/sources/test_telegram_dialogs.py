@@ -115,6 +115,7 @@ def cli(sqlite_copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     sys.path[:] = path
 
 
+@pytest.mark.thorough
 def test_the_channels_of_an_account_are_added_after_a_preview(cli: CommandLine) -> None:
     backend = TelegramBackend(seed=7)
     backend.account("reader1")
@@ -141,6 +142,7 @@ def test_the_channels_of_an_account_are_added_after_a_preview(cli: CommandLine) 
         assert server.calls(method="contacts.resolveUsername") == []
 
 
+@pytest.mark.thorough
 async def test_a_run_of_such_a_job_looks_up_no_name(server: LoopbackTelegram, sqlite_copy: str) -> None:
     async with working(server, sqlite_copy) as desk:
         await desk.account()

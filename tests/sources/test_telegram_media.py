@@ -138,6 +138,7 @@ async def test_a_file_is_whole_after_lost_connections(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_expired_references_are_renewed_and_deleted_posts_are_given_up(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ async def test_a_file_that_cannot_be_downloaded_is_tried_again_and_then_failed(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_pruned_files_are_deleted_unless_another_one_needs_the_content(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, url: str, tmp_path: Path
 ) -> None:
@@ -240,6 +242,7 @@ async def test_pruned_files_are_deleted_unless_another_one_needs_the_content(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 async def test_a_file_of_another_data_centre_is_downloaded_from_there(
     server: LoopbackTelegram, backend: TelegramBackend, pier: Channel, sqlite_copy: str, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ async def test_an_interrupted_read_continues_after_its_last_slice(
         assert min(asked) > stored[-1]
 
 
+@pytest.mark.thorough
 async def test_a_first_read_starts_where_the_job_says(
     server: LoopbackTelegram, channel: Channel, preview: LoopbackPreview, sqlite_copy: str
 ) -> None:
@@ -246,6 +247,7 @@ async def test_robots_txt_and_the_pace_of_all_processes_are_obeyed(
             await client.page("harbour")
 
 
+@pytest.mark.thorough
 async def test_another_channel_under_the_name_is_not_read(
     server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, preview: LoopbackPreview, sqlite_copy: str
 ) -> None:

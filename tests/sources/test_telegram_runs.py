@@ -45,6 +45,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.spec("T1", "T2", "T3", "T12")
+@pytest.mark.thorough
 async def test_the_first_tick_is_historical_the_next_incremental_and_a_third_finds_nothing(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -73,6 +74,7 @@ async def test_the_first_tick_is_historical_the_next_incremental_and_a_third_fin
 
 
 @pytest.mark.spec("T3", "T12")
+@pytest.mark.thorough
 async def test_a_tick_without_new_posts_costs_one_request_and_moves_one_clock(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -173,6 +175,7 @@ async def test_a_crashed_run_goes_on_from_its_high_water_mark(
 
 
 @pytest.mark.spec("T2", "T12")
+@pytest.mark.thorough
 async def test_a_channel_not_checked_for_long_is_read_again_without_a_gap_or_a_duplicate(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -224,6 +227,7 @@ async def test_the_mode_can_be_forced(server: LoopbackTelegram, channel: Channel
     [({"history": 10}, 10), ({"history": "all"}, None), ({"history": 100_000}, None)],
     ids=["10", "all", "more than there are"],
 )
+@pytest.mark.thorough
 async def test_the_first_run_reads_as_many_as_it_is_told(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, params: dict[str, Any], count: int | None
 ) -> None:
@@ -252,6 +256,7 @@ async def test_the_first_run_begins_when_it_is_told(
 
 
 @pytest.mark.parametrize("since", ["2999-01-01", "1900-01-01"])
+@pytest.mark.thorough
 async def test_the_first_run_may_begin_at_any_time(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, since: str
 ) -> None:
@@ -265,6 +270,7 @@ async def test_the_first_run_may_begin_at_any_time(
         assert list(await desk.posts(stream_of(channel))) == [*first, new]
 
 
+@pytest.mark.thorough
 async def test_an_empty_channel_is_remembered(
     server: LoopbackTelegram, backend: TelegramBackend, sqlite_copy: str
 ) -> None:
@@ -304,6 +310,7 @@ async def test_posts_carry_the_tenant_and_user_of_their_account(
 
 
 @pytest.mark.spec("T7")
+@pytest.mark.thorough
 async def test_two_jobs_for_one_channel_keep_its_posts_once(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -316,6 +323,7 @@ async def test_two_jobs_for_one_channel_keep_its_posts_once(
         assert list(await desk.posts(stream_of(channel))) == expected(channel)
 
 
+@pytest.mark.thorough
 async def test_names_are_looked_up_once_also_after_a_restart(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -375,6 +383,7 @@ async def test_a_hash_that_is_out_of_date_is_looked_up_again(
     assert len(server.calls(RESOLVE)) == 2
 
 
+@pytest.mark.thorough
 async def test_edits_become_revisions_and_deletions_tombstones(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -398,6 +407,7 @@ async def test_edits_become_revisions_and_deletions_tombstones(
         assert "run" not in (await desk.watermark(job))["value"]
 
 
+@pytest.mark.thorough
 async def test_recent_posts_are_not_read_again_with_every_run_unless_a_person_asks(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:

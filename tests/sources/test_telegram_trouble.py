@@ -67,6 +67,7 @@ async def test_while_an_account_has_to_wait_nothing_connects(
 
 
 @pytest.mark.spec("T13")
+@pytest.mark.thorough
 async def test_a_channel_that_became_private_pauses_its_job(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_channel_that_cannot_be_found_pauses_its_job(
 
 
 @pytest.mark.spec("T1")
+@pytest.mark.thorough
 async def test_without_an_account_jobs_wait_for_one_and_go_on_by_themselves(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -109,6 +111,7 @@ async def test_without_an_account_jobs_wait_for_one_and_go_on_by_themselves(
         assert (await desk.run(job)).state == "done"
 
 
+@pytest.mark.thorough
 async def test_a_revoked_session_parks_the_account_and_says_why(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -129,6 +132,7 @@ async def test_a_revoked_session_parks_the_account_and_says_why(
         assert (await desk.run(job)).state == "done"
 
 
+@pytest.mark.thorough
 async def test_a_job_that_names_no_account_goes_on_with_another(
     server: LoopbackTelegram, backend: TelegramBackend, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -160,6 +164,7 @@ async def test_a_job_that_names_its_account_waits_for_that_one(
 
 @pytest.mark.spec("T4")
 @pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.thorough
 async def test_a_dropped_connection_costs_neither_a_post_nor_an_attempt(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str, when: str
 ) -> None:
@@ -173,6 +178,7 @@ async def test_a_dropped_connection_costs_neither_a_post_nor_an_attempt(
 
 
 @pytest.mark.spec("T4")
+@pytest.mark.thorough
 async def test_an_answer_that_never_comes_is_asked_for_again(
     server: LoopbackTelegram, channel: Channel, sqlite_copy: str
 ) -> None:
@@ -319,6 +325,7 @@ async def test_when_all_accounts_are_parked_they_are_named(
 
 @pytest.mark.spec("T13", "G3")
 @pytest.mark.parametrize("how", ["parked", "removed"])
+@pytest.mark.thorough
 async def test_a_renamed_channel_survives_the_loss_of_its_account(
     server: LoopbackTelegram, channel: Channel, backend: TelegramBackend, sqlite_copy: str, how: str
 ) -> None:

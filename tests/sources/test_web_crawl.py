@@ -41,6 +41,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.spec("V12", "G3")
+@pytest.mark.thorough
 async def test_a_second_crawl_costs_only_what_has_changed(site: Site, url: str) -> None:
     """ETag, Last-Modified or neither: no page makes a second item. What is missing twice becomes a tombstone."""
     june = datetime(2026, 6, 1, tzinfo=UTC)
@@ -153,6 +154,7 @@ async def test_links_over_the_limit_of_a_visit_are_followed_by_further_visits(
 
 
 @pytest.mark.spec("B3")
+@pytest.mark.thorough
 async def test_a_sitemap_says_when_pages_were_changed_since_the_last_crawl(site: Site, url: str) -> None:
     old = datetime(2026, 1, 1, tzinfo=UTC)
     changed = {f"{site.url}/{name}": old for name in "abc"}
@@ -185,6 +187,7 @@ async def test_a_sitemap_says_when_pages_were_changed_since_the_last_crawl(site:
 
 
 @pytest.mark.spec("B3")
+@pytest.mark.thorough
 async def test_pages_that_their_sitemap_reports_as_unchanged_are_not_requested(site: Site, url: str) -> None:
     old = datetime(2026, 1, 1, tzinfo=UTC)
     paths = [f"/{n}" for n in range(30)]
@@ -399,6 +402,7 @@ async def test_patterns_and_numbers_bound_a_crawl(site: Site, sqlite_copy: str) 
 
 
 @pytest.mark.spec("V12", "G5")
+@pytest.mark.thorough
 async def test_what_robots_txt_asks_for_is_done(site: Site, sqlite_copy: str) -> None:
     """Its delay holds between two requests; one that is long holds no slot."""
     site.robots("User-agent: floodmark\nCrawl-delay: 0.5\nDisallow: /no")

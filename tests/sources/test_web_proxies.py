@@ -140,6 +140,7 @@ async def test_a_job_uses_the_proxy_of_a_secret_and_the_guard_still_judges_targe
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_private_targets_and_private_proxies_are_refused_unless_the_operator_has_chosen_them(
     site: Site, sqlite_copy: str
 ) -> None:

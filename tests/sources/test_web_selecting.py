@@ -40,6 +40,7 @@ def put_prices(site: Site, prices: dict[str, str], path: str = "/") -> None:
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_each_row_of_a_table_is_an_item_with_a_stable_key(site: Site, url: str) -> None:
     put_prices(site, {"Apple": "1,299.50 $", "Pear": "3 $", "Plum": "on request"})
     async with working(site, url) as desk:
@@ -184,6 +185,7 @@ async def test_only_pages_of_sitemaps_are_visited(site: Site, sqlite_copy: str) 
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_subdomains_belong_to_the_site_if_wanted(site: Site, sqlite_copy: str) -> None:
     hosts = ("news.example", "sport.news.example", "badnews.example")
     for host in hosts:
@@ -200,6 +202,7 @@ async def test_subdomains_belong_to_the_site_if_wanted(site: Site, sqlite_copy: 
 
 
 @pytest.mark.spec("B15")
+@pytest.mark.thorough
 async def test_selectors_are_tried_and_typed_as_options(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -531,6 +531,7 @@ async def planned_waits(resources: Resources) -> dict[str, float]:
 
 
 @pytest.mark.spec("B2")
+@pytest.mark.thorough
 async def test_busy_sources_are_polled_more_often_within_the_budget(resources: Resources) -> None:
     """Thirty requests a second for six sources, of which two post all the time; two workers."""
     every = {"busy-1": 0.05, "busy-2": 0.05, **{f"quiet-{n}": 20.0 for n in range(4)}}

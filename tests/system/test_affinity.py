@@ -149,6 +149,7 @@ async def test_a_worker_alone_keeps_everything(opened: Opened, home: Home) -> No
         assert one.offered == []
 
 
+@pytest.mark.thorough
 async def test_a_busy_worker_blocks_nothing(opened: Opened, home: Home) -> None:
     """Its only slot is taken, so the other worker takes what was offered to it."""
     async with a_worker(opened, home, affinity=SHORT, slots=1) as busy:
@@ -180,6 +181,7 @@ async def test_a_dead_worker_blocks_nothing(opened: Opened, home: Home) -> None:
         assert one.resources.registry.get_sample_value("floodmark_executions_offered_total") == RUNS
 
 
+@pytest.mark.thorough
 async def test_a_worker_that_leaves_blocks_nothing(opened: Opened, home: Home) -> None:
     """It is asked to stop, and still has an execution to finish."""
     async with a_worker(opened, home) as leaving:
@@ -197,6 +199,7 @@ async def test_a_worker_that_leaves_blocks_nothing(opened: Opened, home: Home) -
             await all_done(other.resources, RUNS + 1)
 
 
+@pytest.mark.thorough
 async def test_a_source_that_cannot_tell_its_preference_is_run_anywhere(opened: Opened, home: Home) -> None:
     async with a_worker(opened, home, source=Lost) as one, a_worker(opened, home, source=Lost) as two:
         await know_each_other(one, two)
@@ -206,6 +209,7 @@ async def test_a_source_that_cannot_tell_its_preference_is_run_anywhere(opened: 
         assert {(event.step, event.error) for event in failed} == {("affinity", "OSError: the map is lost")}
 
 
+@pytest.mark.thorough
 async def test_affinity_can_be_switched_off(opened: Opened, home: Home) -> None:
     async with a_worker(opened, home, affinity="0") as one, a_worker(opened, home, affinity="0") as two:
         home.worker = "nobody"

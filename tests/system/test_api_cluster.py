@@ -177,6 +177,7 @@ def test_a_channel_added_through_one_is_heard_by_the_scheduler(cluster: Cluster)
 
 
 @pytest.mark.spec("V8", "G1")
+@pytest.mark.thorough
 def test_a_job_forced_through_one_runs_once(cluster: Cluster) -> None:
     name = cluster.job()
     asked = good(cluster.one.post(f"jobs/{name}/force-run"), 202)

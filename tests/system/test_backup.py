@@ -332,6 +332,7 @@ async def test_after_a_restore_gaps_are_filled_and_readers_miss_nothing(
 
 
 @pytest.mark.spec("G2")
+@pytest.mark.thorough
 async def test_a_continued_export_after_a_restore_misses_nothing(sqlite_copy: str, tmp_path: Path) -> None:
     path, copy, out = path_of(sqlite_copy), tmp_path / "copy.db", tmp_path / "out"
     chosen = {"format": "jsonl", "continues": True}

@@ -369,6 +369,7 @@ def test_jobs_are_listed_in_words_and_by_filters(cli: CommandLine) -> None:
     assert "No job matches" in cli.good("ls", "--source", "web").out
 
 
+@pytest.mark.thorough
 def test_showing_a_job_tells_all_about_it(cli: CommandLine) -> None:
     job = add(cli, "news", "--every", "15m", "--param", "count=2")
     told = cli.good("show", "ne", "--json").json
@@ -381,6 +382,7 @@ def test_showing_a_job_tells_all_about_it(cli: CommandLine) -> None:
     assert '{"count":2,"key":"id","watermark":"id"}' in shown
 
 
+@pytest.mark.thorough
 def test_a_job_is_paused_resumed_and_deleted(cli: CommandLine) -> None:
     add(cli, "news", "--every", "15m")
     cli.good("pause", "news", "--reason", "too [loud]")
@@ -395,6 +397,7 @@ def test_a_job_is_paused_resumed_and_deleted(cli: CommandLine) -> None:
     assert cli.good("ls", "--json").json == []
 
 
+@pytest.mark.thorough
 def test_a_run_that_nobody_takes_is_explained_and_can_be_cancelled(cli: CommandLine) -> None:
     add(cli, "news")
     assert cli.explain("news") == "event"
@@ -466,6 +469,7 @@ def test_empty_listings_say_so(cli: CommandLine) -> None:
     assert cli.good("stats", "--json").json["total_executions"] == 0
 
 
+@pytest.mark.thorough
 def test_migrating_tells_before_and_after(cli: CommandLine) -> None:
     assert "Would migrate the schema from empty to" in cli.good("migrate", "--dry-run").out
     told = cli.good("migrate").out
@@ -534,6 +538,7 @@ def test_a_run_is_waited_for_and_leaves_items_events_and_history(live: CommandLi
     assert "100.0 %" in live.good("stats", "paper").out
 
 
+@pytest.mark.thorough
 def test_a_schedule_runs_by_itself_and_then_it_is_not_due(live: CommandLine) -> None:
     add(live, "news", "--every", "1h", name="hourly")
     eventually(lambda: live.good("history", "hourly", "--state", "done", "--json").json)
@@ -545,6 +550,7 @@ def test_a_schedule_runs_by_itself_and_then_it_is_not_due(live: CommandLine) -> 
     assert live.explain("off") == "disabled"
 
 
+@pytest.mark.thorough
 def test_a_failed_run_exits_with_1_and_waits_in_the_dead_letters(live: CommandLine) -> None:
     add(live, "hopeless")
     failed = live("run", "hopeless", "--wait")
@@ -568,6 +574,7 @@ def test_a_failed_run_exits_with_1_and_waits_in_the_dead_letters(live: CommandLi
     assert live.good("dlq", "ls", "hopeless", "--json").json == []
 
 
+@pytest.mark.thorough
 def test_a_retry_and_a_limit_are_explained(live: CommandLine) -> None:
     add(live, "broken")
     live.good("run", "broken")
@@ -589,6 +596,7 @@ def test_a_target_that_is_gone_pauses_its_job(live: CommandLine) -> None:
     assert "the channel was deleted" in live.good("explain", "gone").out
 
 
+@pytest.mark.thorough
 def test_dependencies_and_overlap_are_explained_and_a_running_one_is_cancelled(live: CommandLine) -> None:
     add(live, "slow", "--timeout", "50s")
     add(live, "news", "--every", "1h", "--depends-on", "slow", name="after")

@@ -96,6 +96,7 @@ def test_sessions_of_telethon_and_pyrogram_are_imported_and_never_shown(
 
 
 @pytest.mark.spec("B11")
+@pytest.mark.thorough
 def test_the_proxy_of_an_account_is_changed_and_shown_without_its_secrets(
     cli: CommandLine, server: LoopbackTelegram
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_wrong_code_and_a_wrong_password_add_nothing(cli: CommandLine, server:
     assert cli.good("accounts", "ls", "--json").json == []
 
 
+@pytest.mark.thorough
 def test_what_makes_no_sense_is_refused_and_changes_nothing(cli: CommandLine, server: LoopbackTelegram) -> None:
     session = server.session("reader1")
     (cli.folder / "text.session").write_text("not a database, but long enough to look at")
@@ -243,6 +245,7 @@ def test_a_key_that_is_too_short_is_told_before_anybody_logs_in(cli: CommandLine
 # Coming back
 
 
+@pytest.mark.thorough
 def test_an_account_that_is_replaced_resumes_its_jobs_and_keeps_what_was_not_said(
     cli: CommandLine, server: LoopbackTelegram
 ) -> None:

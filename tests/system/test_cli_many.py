@@ -155,6 +155,7 @@ def test_jobs_are_changed_by_filter_after_a_preview(cli: CommandLine) -> None:
     assert cli.good("rm", "--tag", "water", "--yes").out == "No job matches.\n"
 
 
+@pytest.mark.thorough
 def test_what_fails_is_listed_and_the_others_are_changed(light: CommandLine) -> None:
     light.good("add", "telegram", "@harbour", "@pier")
     light.good("add", "web", "https://site.example/")
@@ -211,6 +212,7 @@ def test_jobs_are_kept_as_a_file_in_git(cli: CommandLine) -> None:
     assert listed(cli) == before
 
 
+@pytest.mark.thorough
 def test_feeds_are_exchanged_with_feed_readers(light: CommandLine) -> None:
     light.good("add", "feed", "https://a.example/feed?x=1&y=2", "--name", "a <b>", "--tag", "sea", "--tag", "news")
     light.good("add", "feed", "https://b.example/feed", "--name", "plain")
@@ -225,6 +227,7 @@ def test_feeds_are_exchanged_with_feed_readers(light: CommandLine) -> None:
     assert {row["target"]: row["tags"] for row in listed(light, "--source", "feed")} == before
 
 
+@pytest.mark.thorough
 def test_a_file_of_some_jobs_prunes_only_among_these(light: CommandLine) -> None:
     light.good("add", "telegram", "@harbour", "@pier", "--tag", "sea")
     light.good("add", "telegram", "@other")

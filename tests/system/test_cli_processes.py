@@ -55,6 +55,7 @@ def test_up_collects_what_an_application_declares_and_ends_by_itself(cli: Comman
 
 @pytest.mark.spec("G7")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.thorough
 def test_a_signal_hands_back_what_runs_and_exits_with_0(cli: CommandLine, number: signal.Signals) -> None:
     cli.settings["SHUTDOWN_GRACE"] = "6"
     with cli.running("up") as process:

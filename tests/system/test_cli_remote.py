@@ -318,6 +318,7 @@ def test_what_is_told_is_done_alike(both: Callable[..., tuple[Answer, Answer]]) 
         assert same(both(*step), moments=True).code == 0, step
 
 
+@pytest.mark.thorough
 def test_a_job_is_added_alike(both: Callable[..., tuple[Answer, Answer]]) -> None:
     options = (
         "--daily", "02:00", "--tz", "Europe/Berlin", "--priority", "high", "--timeout", "5m", "--retries", "7",

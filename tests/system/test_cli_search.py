@@ -68,6 +68,7 @@ def cli(request: pytest.FixtureRequest, here: CommandLine, tmp_path: Path) -> It
         yield here
 
 
+@pytest.mark.thorough
 def test_items_are_found_and_shown(cli: CommandLine) -> None:
     found = cli.good("search", "fire", "-q")
     assert found.err == ""

@@ -204,6 +204,7 @@ async def test_two_leaders_count_each_end_once(opened: Opened, seed: int) -> Non
         assert +ends_of(await counted(other)) == expected
 
 
+@pytest.mark.thorough
 async def test_an_error_between_two_writes_changes_nothing(resources: Resources, arm: Callable[[str], None]) -> None:
     at = begin_of_minute(datetime.now(UTC)) - timedelta(minutes=10)
     await store(resources, [an_execution(1, at, "done", at + MINUTE)])

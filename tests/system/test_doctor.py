@@ -142,6 +142,7 @@ async def test_damage_is_found_by_the_rule_it_breaks(
     assert all(finding.hint for finding in findings if not finding.ok)
 
 
+@pytest.mark.thorough
 async def test_a_queue_that_does_not_move_is_told(doctor: Doctor, jobs: Jobs, database: AnyDatabase) -> None:
     await jobs.force_run(await jobs.add(a_spec()))
     assert "I6.queued" not in bad(await doctor.check())
@@ -201,6 +202,7 @@ async def test_redis_is_examined(database: AnyDatabase, redis: Redis) -> None:
 
 
 @pytest.mark.spec("G2")
+@pytest.mark.thorough
 async def test_an_execution_only_redis_knows_is_found(database: AnyDatabase, jobs: Jobs, redis: Redis) -> None:
     forced = await jobs.force_run(await jobs.add(a_spec()))
     await redis.hset("crawler:jobs:known", forced.execution_id, "2:1-1")

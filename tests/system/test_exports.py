@@ -389,6 +389,7 @@ class Meanwhile(LocalOperations):
 
 
 @pytest.mark.parametrize("with_revisions", [False, True])
+@pytest.mark.thorough
 async def test_what_changes_during_the_first_run_is_written_once(
     resources: Resources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_revisions: bool
 ) -> None:
@@ -634,6 +635,7 @@ def test_the_command_says_what_it_wrote(cli: CommandLine) -> None:
     assert "No positions are stored" in cli.good("readers").out
 
 
+@pytest.mark.thorough
 def test_wrong_options_are_refused(cli: CommandLine) -> None:
     fill(cli.folder, range(1))
     for words, says in (

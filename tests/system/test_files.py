@@ -176,6 +176,7 @@ async def test_a_chat_is_named_as_the_account_that_looked_last_knows_it(
     assert files_in(artifacts.folder) == {f"{HARBOUR}/2026-06-01.json"}
 
 
+@pytest.mark.thorough
 async def test_tenants_do_not_meet(resources: Resources, artifacts: Artifacts) -> None:
     tenants = [None, "acme", "ACME", "../..", "a:b/c", str(HARBOUR), "x" * 300, "x" * 301, "ж"]
     for number, tenant in enumerate(tenants, 1):
@@ -278,6 +279,7 @@ async def test_a_kill_leaves_the_old_file_whole_and_what_is_left_is_swept(tmp_pa
 
 
 class TestContinuously:
+    @pytest.mark.thorough
     async def test_a_new_folder_is_filled_and_then_follows(
         self, resources: Resources, artifacts: Artifacts, project: Callable[[], Awaitable[int]]
     ) -> None:

@@ -425,6 +425,7 @@ async def test_a_retry_that_waits_is_waited_for(jobs: Jobs, crew: Crew) -> None:
 
 
 @pytest.mark.spec("T1", "G8")
+@pytest.mark.thorough
 async def test_many_declarations_take_a_handful_of_statements(jobs: Jobs, database: AnyDatabase) -> None:
     def declared(**changes: Any) -> list[JobSpec]:
         chained = [a_spec(name=f"job-{n}", depends_on=(f"job-{n - 1}",) if n else (), **changes) for n in range(300)]

@@ -54,6 +54,7 @@ async def test_a_worker_leaves_while_the_database_is_away() -> None:
 
 
 @pytest.mark.spec("G7")
+@pytest.mark.thorough
 async def test_a_long_collection_is_handed_back_at_a_good_place(sqlite_url: str) -> None:
     """Half of the grace to finish, the other half to stop after a batch; the next worker goes on from there."""
     settings = Settings(database_url=sqlite_url, shutdown_grace=timedelta(seconds=1))

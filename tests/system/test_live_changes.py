@@ -88,6 +88,7 @@ async def test_an_added_job_is_planned(typed: Typed) -> None:
 
 
 @pytest.mark.spec("E4")
+@pytest.mark.thorough
 async def test_a_changed_job_is_planned_anew(typed: Typed) -> None:
     """From once a day to now: it fires without waiting for the old time."""
     await typed(ADD)

@@ -120,6 +120,7 @@ def test_the_names_of_the_files_tell_what_alembic_reads_in_them() -> None:
 
 
 @pytest.mark.spec("E2")
+@pytest.mark.thorough
 async def test_a_new_database_gets_what_the_migrations_make(empty_database: AnyDatabase) -> None:
     """Write the files again after a new migration: python tests/new_schemas.py"""
     made = await make_statements(empty_database)
@@ -186,6 +187,7 @@ async def test_positions_of_sinks_move_from_facts_to_consumers(empty_database: A
 
 
 @pytest.mark.spec("E2", "G9")
+@pytest.mark.thorough
 async def test_an_old_or_unknown_schema_is_refused(empty_database: AnyDatabase) -> None:
     with pytest.raises(Unavailable, match="the database schema is empty") as refused:
         await require_newest(empty_database)

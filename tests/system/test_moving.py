@@ -209,6 +209,7 @@ async def test_a_changed_schedule_counts_from_its_change(sqlite_url: str) -> Non
         assert [instant.minute for instant in await recorded(resources, job_id)] == [40, 50]
 
 
+@pytest.mark.thorough
 async def test_the_leader_records_by_itself(resources: Resources, moving: HandoverHandlers) -> None:
     await old_job(resources, "news")
     await moving.start_shadow(5 * HOUR)
@@ -704,6 +705,7 @@ def bomb() -> list[Any]:
     return value
 
 
+@pytest.mark.thorough
 def test_a_job_store_of_apscheduler_is_imported(cli: CommandLine, old: Any, store_url: str) -> None:
     later = datetime.now(UTC).replace(microsecond=0) + DAY
     old.add_job(work, "cron", id="nightly", hour=2, misfire_grace_time=None, coalesce=False, max_instances=3)

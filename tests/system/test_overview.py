@@ -117,6 +117,7 @@ async def test_far_away_it_is_the_same(resources: Resources) -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "letters"])
+@pytest.mark.thorough
 async def test_it_is_read_by_indexes_only(resources: Resources, name: str) -> None:
     """Whoever watches asks every second: the history may have a million rows."""
     await stock(resources)

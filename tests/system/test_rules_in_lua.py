@@ -59,6 +59,7 @@ def a_queue(redis: Redis, patience: timedelta) -> RedisStreamsQueue:
     patience=st.integers(0, 30),
     puts=st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(Priority)), min_size=1, max_size=12),
 )
+@pytest.mark.thorough
 def test_scripts_and_rules_agree(
     redis_url: str,
     times: tuple[list[int], list[int], list[int]],

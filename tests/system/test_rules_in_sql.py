@@ -380,6 +380,7 @@ _TIMED = st.fixed_dictionaries(
 
 @a_few
 @given(drawn=st.lists(_TIMED, min_size=30, max_size=60))
+@pytest.mark.thorough
 async def test_a_job_is_stale_when_the_rule_says_so(resources: Resources, drawn: list[dict[str, Any]]) -> None:
     now, max_age = datetime.now(UTC), 24 * HOUR
     async with resources.database.writing() as connection:

@@ -113,6 +113,7 @@ async def test_several_changes_in_one_step_end_in_the_last_one(
     assert found == {"fire": [], "smoke": [], "ice": [], "snow": ["1"]}
 
 
+@pytest.mark.thorough
 async def test_an_index_is_filled_with_items_whose_events_are_gone(
     resources: Resources, operations: LocalOperations
 ) -> None:
@@ -205,6 +206,7 @@ async def test_an_index_whose_events_are_all_deleted_stays(resources: Resources,
     assert await find(operations, "fire") == ["3", "2", "1"]
 
 
+@pytest.mark.thorough
 async def test_several_processes_may_build_the_index(opened: Opened, operations: LocalOperations) -> None:
     """Two leaders, or a command beside a scheduler: each item is in it once."""
     await collect(operations.resources, *(an_item(number) for number in range(1200)))
@@ -216,6 +218,7 @@ async def test_several_processes_may_build_the_index(opened: Opened, operations:
     assert len([hit async for hit in operations.each_hit("fire")]) == 1200
 
 
+@pytest.mark.thorough
 async def test_the_index_follows_the_relay(resources: Resources, operations: LocalOperations) -> None:
     """A running scheduler indexes within moments, and the rest when it stops."""
     role, stop, lags = SchedulerRole(resources), asyncio.Event(), list[float]()
@@ -462,6 +465,7 @@ class TestOnSqlite:
             await find(operations, "fire OR w1*")
         assert "--since" in given_up.value.hint
 
+    @pytest.mark.thorough
     async def test_words_of_replaced_documents_are_removed(self, resources: Resources, path: Path) -> None:
         """So that an item that changes every hour does not fill the disk."""
         for number in range(30):
@@ -536,6 +540,7 @@ CREATE TRIGGER slow BEFORE INSERT ON search_documents FOR EACH ROW EXECUTE FUNCT
 """
 
 
+@pytest.mark.thorough
 async def test_steps_become_smaller_when_the_server_is_too_slow_for_them(postgres_only: Opened, pg_clean: str) -> None:
     """A step of five hundred items takes longer than a statement may; smaller ones do not."""
     typed = await asyncpg.connect(pg_clean)

@@ -719,6 +719,7 @@ async def test_of_two_schedulers_only_the_leader_fires(migrated_url: str, redis_
 
 
 @pytest.mark.spec("V4")
+@pytest.mark.thorough
 async def test_listening_goes_on_after_redis_was_away(migrated_url: str) -> None:
     with Valkey.start(own=True) as valkey:
         async with opened(migrated_url, redis_url=valkey.url) as house:

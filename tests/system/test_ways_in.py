@@ -95,6 +95,7 @@ async def test_a_bad_job_is_refused_by_every_way_in(sqlite_url: str) -> None:
 
 
 @pytest.mark.spec("G9")
+@pytest.mark.thorough
 async def test_bad_params_of_a_run_are_refused_by_every_way_in(sqlite_url: str) -> None:
     async with opened(sqlite_url) as (_, api):
         runs: dict[str, list[dict[str, Any]]] = {

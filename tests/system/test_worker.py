@@ -239,6 +239,7 @@ async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(
 
 
 @pytest.mark.spec("G1", "T6")
+@pytest.mark.thorough
 async def test_two_workers_share_the_work(resources: Resources, opened: Opened) -> None:
     runs: Counter[str] = Counter()
 
@@ -326,6 +327,7 @@ async def test_a_row_that_cannot_be_read_harms_nobody(resources: Resources) -> N
 # Draining and stopping
 
 
+@pytest.mark.thorough
 async def test_a_draining_worker_takes_no_more(resources: Resources, opened: Opened) -> None:
     """What it has goes on; others take the rest; and it takes its share again when it is told to."""
     gate, told = Gate(), list[WorkerDraining]()
@@ -488,6 +490,7 @@ async def test_a_cancelled_execution_is_ended(resources: Resources) -> None:
 
 
 @pytest.mark.spec("V8")
+@pytest.mark.thorough
 async def test_cancelling_everything_in_hand_leaves_a_worker_that_works(resources: Resources) -> None:
     """What was fetched ahead is closed without having begun, and then there is room again."""
     gate, failed = Gate(), list[StepFailed]()
@@ -571,6 +574,7 @@ async def _alter(resources: Resources, statement: str) -> None:
 
 
 @pytest.mark.spec("B17")
+@pytest.mark.thorough
 async def test_outcomes_that_cannot_be_written_keep_their_slots(redis_on_postgres: Opened, pg_clean: str) -> None:
     """Else a worker would go on leasing, and hold far more executions than it has slots for."""
     async with redis_on_postgres() as resources, working(resources, nothing, slots=10, batch=100) as worker:

@@ -75,6 +75,7 @@ def test_watches_are_added_listed_shown_changed_and_removed(cli: CommandLine) ->
     cli.refused("watch", "show", "fires", says="there is no watch 'fires'")
 
 
+@pytest.mark.thorough
 def test_a_trial_shows_matches_as_they_are_found(cli: CommandLine) -> None:
     cli.good("add", "python", "feeds:news", "--name", "news", "--every", "1h", "--set", "PYTHON_MODULES=feeds")
     assert "0 matches in 0 events of the last 7 d." in cli.good("watch", "try", "news", "--stream", "*").out

@@ -187,6 +187,7 @@ async def test_conditions_patterns_and_words_must_all_match(light: WatchDesk) ->
     assert await matched(light) == [("all", "a")]
 
 
+@pytest.mark.thorough
 async def test_changes_of_watches_take_effect_at_once(desk: WatchDesk) -> None:
     row = await desk.watch("fire", name="w")
     await desk.evaluate()
@@ -202,6 +203,7 @@ async def test_changes_of_watches_take_effect_at_once(desk: WatchDesk) -> None:
     assert await matched(desk) == []
 
 
+@pytest.mark.thorough
 async def test_more_matches_than_anyone_reads_are_only_counted(desk: WatchDesk) -> None:
     await desk.watch("fire", name="fires")
     for begin in (0, 600):
@@ -279,6 +281,7 @@ async def test_a_threshold_counts_matches_across_batches(timed: WatchDesk, clock
 # Sources
 
 
+@pytest.mark.thorough
 async def test_a_source_that_is_late_is_told_once_until_it_recovers(timed: WatchDesk, clock: SetClock) -> None:
     watch = await timed.watch(kind="source_late", name="late")
     await timed.watch(kind="source_late", name="others", streams=("sport",))

@@ -201,6 +201,7 @@ async def test_a_trial_is_read_in_parts(light: WatchDesk) -> None:
     assert (await light.operations.try_watch(WatchFields(query="fire"), since=HOUR / 3600)).examined >= 0
 
 
+@pytest.mark.thorough
 async def test_matches_and_messages_are_listed_page_by_page(light: WatchDesk) -> None:
     await light.watch("fire", name="fires")
     for number in range(5):
@@ -231,6 +232,7 @@ def test_the_blocking_client_has_the_same_methods() -> None:
         assert hasattr(SyncClient, name)
 
 
+@pytest.mark.thorough
 async def test_changes_of_watches_are_counted_together(desk: WatchDesk) -> None:
     """The evaluator reads only what has changed."""
     repository = WatchRepository(desk.resources.database, desk.resources.clock)

@@ -36,6 +36,7 @@ async def test_metrics_count_events_matches_and_back_fill(light: WatchDesk) -> N
     assert measured(metrics)["floodmark_watch_lag_seconds"] == 0, "there is nothing more to read"
 
 
+@pytest.mark.thorough
 async def test_the_doctor_and_the_health_name_what_fails(timed: WatchDesk, clock: SetClock) -> None:
     doctor = doctor_of(timed.resources)
 

@@ -133,6 +133,7 @@ async def test_a_channel_that_fails_is_tried_again_and_loses_nothing(timed: Watc
     ]
 
 
+@pytest.mark.thorough
 async def test_a_channel_that_is_down_delays_no_other_and_piles_up_nothing(timed: WatchDesk, clock: SetClock) -> None:
     await timed.watch("fire", name="fires", notify=("webhook", "slack"))
     timed.receiver.refuse("/hook", 503)
@@ -269,6 +270,7 @@ async def test_old_matches_and_messages_are_deleted(timed: WatchDesk, clock: Set
     assert [row["key"] for row in await rows_of(timed.resources, watch_matches)] == ["fire 2"]
 
 
+@pytest.mark.thorough
 async def test_of_a_busy_watch_the_newest_matches_are_kept(desk: WatchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floodmark.watches.notification_repository.MOST_KEPT", 10)
     repository = NotificationRepository(desk.resources.database, desk.resources.clock)

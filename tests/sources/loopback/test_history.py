@@ -21,6 +21,7 @@ async def test_the_whole_history_newest_first(channel: Channel, connect: Connect
     assert [m.id async for m in client.iter_messages("harbour", wait_time=0)] == channel.ids()[::-1]
 
 
+@pytest.mark.thorough
 async def test_any_reading_is_what_a_list_comprehension_says(channel: Channel, connect: Connect) -> None:
     client, chance = await connect(), Random(7)
     entity = await client.get_input_entity("harbour")
@@ -203,6 +204,7 @@ async def test_a_client_remembers_the_first_server_it_met(server: LoopbackTelegr
     assert {option.port for option in TelegramClient._config.dc_options} == {server.port}
 
 
+@pytest.mark.thorough
 async def test_a_hundred_thousand_messages_need_no_memory_to_be_read(
     backend: TelegramBackend, connect: Connect
 ) -> None:
