@@ -34,7 +34,11 @@ from skipping import not_tested
 pytest_plugins = ("spec_coverage", "backends")
 # Properties are tried with so many examples, unless a test says otherwise; every run draws others.
 # Nor does a busy machine make a property wrong.
-settings.register_profile("suite", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for _name, _examples in (("brief", 10), ("suite", 25)):
+    settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+# `pytest_configure` chooses the brief one, unless more is asked for.
 settings.load_profile("suite")
 # Of the terminal that the tests were started from, which is none of theirs.
 os.environ.pop("COLUMNS", None)
@@ -79,6 +83,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--thorough` adds the tests that take long, `--release` those that take longest."""
     parser.addoption("--thorough", action="store_true", help="run the tests that take long as well, as CI does")
     parser.addoption("--release", action="store_true", help="run every test, on each installation, before a release")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each property without `--thorough`."""
+    if not config.getoption("--thorough") and not config.getoption("--release"):
+        settings.load_profile("brief")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
