@@ -56,6 +56,7 @@ async def test_an_embedded_process_killed_in_mid_history_loses_and_doubles_nothi
 
 @pytest.mark.spec("T5", "T6", "T7", "T12", "G3", "G4")
 @pytest.mark.timeout(1200)
+@pytest.mark.thorough
 async def test_workers_and_scheduler_killed_in_mid_history_lose_and_double_nothing(
     fleet: Fleet, chance: random.Random, server: LoopbackTelegram, pg_url: str, redis_url: str
 ) -> None:

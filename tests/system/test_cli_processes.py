@@ -39,6 +39,7 @@ def metric(text: str, name: str) -> float:
 
 
 @pytest.mark.spec("G8")
+@pytest.mark.thorough
 def test_up_collects_what_an_application_declares_and_ends_by_itself(cli: CommandLine) -> None:
     answer = cli.real("up", "--app", "feeds:app", "--seconds", "1")
     assert answer.code == 0, answer
