@@ -41,13 +41,13 @@ def root_help() -> str:
     panels: dict[str, dict[str, str]] = {}
     for name in root.list_commands(context):
         command = root.get_command(context, name)
-        panels.setdefault(command.rich_help_panel, {})[name] = _first_sentence(command)
+        panels.setdefault(command.rich_help_panel, {})[name] = _first_paragraph(command)
     options = [parameter for parameter in root.get_params(context) if not getattr(parameter, "hidden", False)]
     panels["Options"] = {_name(parameter): parameter.help or "" for parameter in options}
-    return json.dumps({"summary": _first_sentence(root), "panels": panels}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({"summary": _first_paragraph(root), "panels": panels}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _first_sentence(command: Any) -> str:
+def _first_paragraph(command: Any) -> str:
     return " ".join((command.help or "").split("\n\n")[0].split())
 
 

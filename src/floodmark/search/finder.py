@@ -50,7 +50,7 @@ class Finder:
         To list all streams of a source or a tag takes longer than to look at the newest matches.
         """
         # Few are enough for a frequent source or tag.
-        for count in (min(10 * limit, GLANCED_AT), GLANCED_AT):
+        for count in dict.fromkeys((min(10 * limit, GLANCED_AT), GLANCED_AT)):
             looked_at = await self._index.find(query, within, before=before, limit=count)
             wanted = await choose({hit.stream for hit in looked_at})
             found = [hit for hit in looked_at if hit.stream in wanted]

@@ -49,9 +49,11 @@ SELECT n.id, n.stream_id, n.key, n.revision, n.hash, n.tokens::tsvector
 # list is for the searches; while the index is filled a longer one saves most of the work. A list of 16 MB took longer
 # than a statement may. `work_mem` is what is moved at once, and stays moved when the statement is cancelled.
 _LIST_KILOBYTES, _LIST_KILOBYTES_FILLING = 512, 4096
-_PREPARE = """
-SELECT set_config('gin_pending_list_limit', $1, true), set_config('work_mem', '4MB', true),
+# A commit that a crash of the server loses is made again: documents and state are lost together.
+_BEGIN_STEP = """
+SELECT value, set_config('gin_pending_list_limit', $1, true), set_config('work_mem', '4MB', true),
        set_config('synchronous_commit', 'off', true)
+  FROM search_state WHERE id = 1 FOR UPDATE
 """
 _EMPTY_LIST = "SELECT gin_clean_pending_list('ix_search_documents_tokens')"
 
@@ -87,10 +89,9 @@ class PostgresSearchIndex:
 
         async def work(connection: Connection) -> bool:
             async with connection.transaction():
-                state = _decode(await connection.fetchval(f"{_STATE} FOR UPDATE"))
+                state = _decode(await connection.fetchval(_BEGIN_STEP, _list_limit(after)))
                 if state is None or not is_same_progress(state, before):
                     return False
-                await connection.execute(_PREPARE, _list_limit(after))
                 new, replaced = await _compare(connection, documents)
                 await connection.execute(_REMOVE, replaced)
                 failpoint("search.removed")

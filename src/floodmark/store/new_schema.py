@@ -32,5 +32,5 @@ def create_new_schema(connection: Connection, statements: list[str], revision: s
         " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))",
         f"INSERT INTO alembic_version (version_num) VALUES ('{revision}')",
     ):
-        # One colon and one percent sign are what they are: nothing is bound.
+        # Not `text()`: colons in a trigger would be parameters.
         connection.exec_driver_sql(statement)
