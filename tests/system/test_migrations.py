@@ -10,6 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, bindparam, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from floodmark.errors import Unavailable
 from floodmark.model.clock import SystemClock
@@ -130,6 +131,21 @@ async def test_a_new_database_gets_what_the_migrations_make(empty_database: AnyD
         rows = [(await connection.execute(text(f"SELECT count(*) FROM {name}"))).scalar() for name in tables]
     # The version of the schema is the only row, so statements about rows need not be repeated.
     assert sum(filter(None, rows)) == 1
+
+
+@pytest.mark.spec("E2", "G8")
+async def test_a_new_schema_is_made_whole_or_not_at_all(
+    empty_database: AnyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = read_new_schema(empty_database.dialect, newest())
+    assert statements is not None
+    broken = [*statements[: len(statements) // 2], "CREATE nothing"]
+    with monkeypatch.context() as patched:
+        patched.setattr("floodmark.store.migrate.read_new_schema", lambda *_: broken)
+        with pytest.raises(DBAPIError):
+            await migrate(empty_database)
+    assert await left_over(empty_database) == []
+    assert await migrate(empty_database) == (None, newest())
 
 
 @pytest.mark.spec("E2", "G8")

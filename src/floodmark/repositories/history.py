@@ -32,7 +32,7 @@ from floodmark.model.ids import floor_id
 from floodmark.rules.minutes import begin_of_minute
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
-from floodmark.store.tables import RARE_STATES, audit, job_executions, minutes
+from floodmark.store.tables import IS_RARE, RARE_STATES, audit, job_executions, minutes
 
 from .name_search import try_job
 from .repository import Repository, bound_limit
@@ -50,7 +50,6 @@ _COUNTED_WITHIN = timedelta(minutes=5)
 _NAMED = 5
 
 _e = job_executions.c
-_RARE = frozenset({State.CANCELLED, State.DEAD, State.SKIPPED})
 
 
 class ExecutionHistory(Repository):
@@ -180,9 +179,9 @@ class ExecutionHistory(Repository):
             else:
                 last = None if before is None else await _instant(connection, before)
                 query = of_job(query, job_id, last).limit(bound_limit(limit, MOST_SHOWN))
-                if states is not None and _RARE.issuperset(states):
+                if states is not None and set(states).issubset(RARE_STATES):
                     # As the condition of the partial index is written: SQLite uses it for nothing else.
-                    query = query.where(literal_column(RARE_STATES))
+                    query = query.where(literal_column(IS_RARE))
             # Also for a job if the last execution was deleted meanwhile, because older ones were deleted too.
             if before is not None and last is None:
                 query = query.where(_e.execution_id < before)

@@ -37,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import conv
 
+from floodmark.model.execution import State
 from floodmark.model.job import ScheduleType, When
 from floodmark.model.job_fields import COLUMNS, JobField
 
@@ -199,8 +200,9 @@ partial_index("ix_job_executions_dead_ids", "state = 'dead'", job_executions.c.e
 partial_index("ix_job_executions_cancelled", "state = 'cancelled'", job_executions.c.execution_id)
 partial_index("ix_job_executions_skipped", "state = 'skipped'", job_executions.c.execution_id)
 # The same for one job.
-RARE_STATES = "state IN ('cancelled', 'dead', 'skipped')"
-partial_index("ix_job_executions_rare_of_job", RARE_STATES, job_executions.c.job_id, job_executions.c.scheduled_for)
+RARE_STATES = (State.CANCELLED, State.DEAD, State.SKIPPED)
+IS_RARE = "state IN ({})".format(", ".join(f"'{state.value}'" for state in RARE_STATES))
+partial_index("ix_job_executions_rare_of_job", IS_RARE, job_executions.c.job_id, job_executions.c.scheduled_for)
 partial_index("ix_job_executions_active", "completed_at IS NULL", job_executions.c.job_id, job_executions.c.hold)
 partial_index(
     "ix_job_executions_held",
