@@ -99,6 +99,11 @@ SNOOZED = run(State.WAITING, not_before=SOON, reason="FloodWait on account 1", e
             "running since 14:04:30 UTC, for 1 min 30 s, on worker w7",
         ),
         (
+            told(run(State.RUNNING, started_at=NOW + timedelta(milliseconds=1), worker="w7")),
+            "running",
+            "running since 14:06:00 UTC, for 0 s, on worker w7",
+        ),
+        (
             told(run(State.RUNNING, lease_until=NOW - timedelta(seconds=1), worker="w7")),
             "silent",
             "worker w7 has gone silent while running it; it is handed to another",

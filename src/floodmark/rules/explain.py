@@ -110,7 +110,9 @@ def _explain_running(view: JobView, execution: Execution) -> Explanation:
             sentence=f"worker {execution.worker} has gone silent while running it; "
             f"{_scheduler_will(view, 'it is handed to another')}",
         )
-    since = f"running since {_format_time(started, view)}, for {format_duration(view.now - started)}"
+    # The database's clock, which set the start, may be a little ahead.
+    lasted = format_duration(max(timedelta(), view.now - started))
+    since = f"running since {_format_time(started, view)}, for {lasted}"
     sentence = f"{since}, on worker {execution.worker}{_say_why_now(view, execution)}"
     return Explanation(code="running", sentence=sentence)
 
