@@ -687,6 +687,33 @@ class TestScheduler:
         assert Counter(row["job_id"] for row in rows) == Counter(job_ids)
         assert len(await take(resources)) == 25
 
+    async def test_a_scheduler_that_is_behind_fires_everything_once(
+        self, resources: Resources, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("floodmark.scheduler.scheduler._AT_ONCE", 10)
+        job_ids = [await given_job(resources, schedule_type="interval", interval_seconds=3600) for _ in range(65)]
+        scheduler = Scheduler(resources.firing, resources.queue, resources.events)
+        put, fails = resources.queue.put, iter([False, False, True])
+
+        async def put_sometimes(*given: Any, **how: Any) -> int:
+            if next(fails, False):
+                raise ConnectionError("the queue is away")
+            return await put(*given, **how)
+
+        monkeypatch.setattr(resources.queue, "put", put_sometimes)
+        failed = 0
+        while True:
+            try:
+                if await scheduler.step() != timedelta():
+                    break
+            except ConnectionError:
+                failed += 1
+
+        assert failed == 1, "an error of one portion is raised as it is"
+        rows = await rows_of(resources, job_executions)
+        assert Counter(row["job_id"] for row in rows) == Counter(job_ids)
+        assert {row["state"] for row in rows} == {"queued"}
+
     async def test_a_job_that_makes_no_sense_does_not_stop_the_others(self, resources: Resources) -> None:
         told: list[InvalidJob] = []
         resources.events.listen(InvalidJob, told.append)

@@ -1,5 +1,6 @@
 """The scheduler: writes executions of due jobs, then puts them on the queue."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,11 +18,13 @@ from floodmark.queue.port import Publisher
 from floodmark.rules.budgets import Terms
 from floodmark.rules.holding import wait_for_success
 from floodmark.rules.planner import Fire, FireAction, plan
-from floodmark.store.port import Decision, Firing, NewExecution
+from floodmark.store.port import Decision, Fired, Firing, NewExecution
 from floodmark.triggers import trigger_of
 
 # As many as a step can write in a tenth of a second; much of its time does not depend on their number.
 _AT_ONCE = 1000
+# Portions that are fired at the same time by a scheduler that is behind.
+_PORTIONS = 2
 _INSTANT = timedelta(microseconds=1)
 
 _STATES = {
@@ -38,9 +41,31 @@ class Scheduler:
     def __init__(self, firing: Firing, queue: Publisher, events: Events, tracing: Tracing | None = None) -> None:
         self._firing, self._queue, self._events, self._tracing = firing, queue, events, tracing
         self.last_tick: datetime | None = None
+        self._is_behind = False
 
     async def step(self) -> timedelta | None:
         """Fire due jobs; returns the time until the next one is due."""
+        fired = await self._fire_together() if self._is_behind else [await self._fire()]
+        now = max(one.now for one in fired)
+        self.last_tick = now
+        self._events.emit(SchedulerTicked(now))
+        next_steps = (*(one.next_due for one in fired), await self._hand_out())
+        self._is_behind = any(one.looked_at >= _AT_ONCE for one in fired)
+        if self._is_behind:
+            return timedelta()
+        rest = min((moment - now for moment in next_steps if moment is not None), default=None)
+        return None if rest is None else max(timedelta(), rest)
+
+    async def _fire_together(self) -> list[Fired]:
+        """Fire several portions, which never have a job in common: while one is being written, another is decided."""
+        found = await asyncio.gather(*(self._fire() for _ in range(_PORTIONS)), return_exceptions=True)
+        for failed in found:
+            if isinstance(failed, BaseException):
+                raise failed
+        return [fired for fired in found if isinstance(fired, Fired)]
+
+    async def _fire(self) -> Fired:
+        """Fire a portion of the due jobs."""
         decided: list[Decision] = []
         spans: dict[str, Started] = {}
 
@@ -58,14 +83,8 @@ class Scheduler:
         failpoint("fire.put")
         for span in spans.values():
             span.end()
-        self.last_tick = fired.now
-        self._events.emit(SchedulerTicked(fired.now))
         self._report(decided, fired.now)
-        next_steps = (fired.next_due, await self._hand_out())
-        if fired.looked_at >= _AT_ONCE:
-            return timedelta()
-        rest = min((moment - fired.now for moment in next_steps if moment is not None), default=None)
-        return None if rest is None else max(timedelta(), rest)
+        return fired
 
     async def _hand_out(self) -> datetime | None:
         """Fire adaptive jobs within their budgets; returns when the next one can be fired."""

@@ -21,7 +21,7 @@ from floodmark.store.database import PostgresDatabase, encode_json
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
 from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rows import WORK_SELECT, decode_columns, work_from_row
+from floodmark.store.rows import WORK_COLUMNS, WORK_SELECT, decode_columns, work_from_row
 from floodmark.store.rule_sql import (
     STREAM,
     WAS_OFFERED,
@@ -55,32 +55,38 @@ WITH {{startable}}, taken AS (
            started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
       FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = {{state}}
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, e.traceparent,
-              e.result, e.reason IS NOT NULL AS was_offered, t.value,
+              e.result, e.reason IS NOT NULL AS was_offered, t.value, e.queue_rank,
               EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
               EXTRACT(EPOCH FROM clock_timestamp() - e.created_at)::float8 AS age
 )
-SELECT {{found}}, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
-       claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
-       claimed.result, claimed.was_offered,
-       {WORK_SELECT}
-  FROM {{origin}} LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}}
+(SELECT claimed.execution_id, claimed.scheduled_for, claimed.attempt, claimed.fence, claimed.trigger, claimed.params,
+        claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
+        claimed.result, claimed.was_offered,
+        {WORK_SELECT}
+   FROM claimed LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}})
 """
 _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream, s.queue_rank"}
 _QUEUED = {"state": "'queued'"}
-# Also returns candidates that could not start: they must be parked, or they would stay first in line for ever.
-_CLAIM_NEXT = _CLAIM.format(
-    startable=f"""candidate AS MATERIALIZED (
+# If some candidates could not start, their ids and those of the others follow: they must be parked, or they would stay
+# first in line for ever. A join of candidates and claimed rows would compare each with each.
+_CANDIDATES = f"""
+UNION ALL SELECT c.execution_id, {", ".join(["NULL"] * (_EXECUTION_COLUMNS - 1 + len(WORK_COLUMNS)))} FROM candidate c
+ WHERE (SELECT count(*) FROM claimed) < (SELECT count(*) FROM candidate)
+"""
+_CLAIM_NEXT = (
+    _CLAIM.format(
+        startable=f"""candidate AS MATERIALIZED (
     SELECT e.execution_id, e.job_id, e.queue_rank, e.trigger FROM executions e
      WHERE e.state = 'queued' ORDER BY e.queue_rank LIMIT $3 FOR UPDATE SKIP LOCKED
 ), startable AS (
     SELECT e.execution_id, e.queue_rank, {STREAM} AS stream
       FROM candidate e JOIN jobs j USING (job_id) WHERE {_MAY_START}
 )""",
-    **_SEVERAL,
-    **_QUEUED,
-    found="c.execution_id",
-    origin="candidate c LEFT JOIN claimed USING (execution_id)",
-    order="ORDER BY c.queue_rank",
+        **_SEVERAL,
+        **_QUEUED,
+        order="ORDER BY claimed.queue_rank",
+    )
+    + _CANDIDATES
 )
 # `state || ''` keeps the planner from reading the index of all queued executions to find a few ids.
 _NAMED = f"""startable AS MATERIALIZED (
@@ -88,10 +94,9 @@ _NAMED = f"""startable AS MATERIALIZED (
      WHERE e.execution_id = {{which}} AND e.state || '' = 'queued' AND {_MAY_START}
        FOR UPDATE OF e SKIP LOCKED
 )"""
-_FOUND = {"found": "claimed.execution_id", "origin": "claimed", "order": ""}
-_CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERAL, **_QUEUED, **_FOUND)
+_CLAIM_THESE = _CLAIM.format(startable=_NAMED.format(which="ANY($3)"), **_SEVERAL, **_QUEUED, order="")
 # The usual claim of an idle worker: without sorting it is a tenth faster.
-_CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_QUEUED, **_FOUND)
+_CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_order="", **_QUEUED, order="")
 # Offers end soon, so the index of waiting executions leads to few rows.
 _CLAIM_OFFERS = _CLAIM.format(
     startable=f"""startable AS MATERIALIZED (
@@ -103,7 +108,7 @@ _CLAIM_OFFERS = _CLAIM.format(
 )""",
     **_SEVERAL,
     state="'waiting'",
-    **_FOUND,
+    order="",
 )
 
 _OFFER = f"""
@@ -331,10 +336,10 @@ class PostgresLeasing:
 
         async def work(connection: Connection) -> list[Lease]:
             rows = await connection.fetch(_CLAIM_NEXT, ttl, worker, limit)
-            parked = [row[0] for row in rows if row[1] is None]
-            if parked:
-                await connection.execute(_PARK, parked)
-            return [_lease(row, worker, self._patience) for row in rows if row[1] is not None]
+            claimed = {row[0]: row for row in rows if row[1] is not None}
+            if len(claimed) < len(rows):
+                await connection.execute(_PARK, [row[0] for row in rows if row[0] not in claimed])
+            return [_lease(row, worker, self._patience) for row in claimed.values()]
 
         return await self._database.hot("claim", work)
 
