@@ -169,6 +169,20 @@ async def test_a_page_becomes_live_and_follows_what_happens(site: Site, window: 
 
 
 @pytest.mark.thorough
+async def test_a_very_large_screen_is_used(site: Site, window: Window) -> None:
+    await site.job()
+    page = await window.open("/jobs")
+    size_of_text = "parseFloat(getComputedStyle(document.querySelector('main')).fontSize)"
+    sizes = []
+    for width, height in ((1400, 900), (2560, 1440), (3840, 2160)):
+        await page.set_viewport_size({"width": width, "height": height})
+        shown = await page.evaluate("document.querySelector('main').getBoundingClientRect().width")
+        assert shown >= 0.8 * width, f"{shown} of {width} px"
+        assert await page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        sizes.append(await page.evaluate(size_of_text))
+    assert sizes == sorted(set(sizes)), "a larger screen has larger text"
+
+
 async def test_an_action_works_with_and_without_script(site: Site, window: Window) -> None:
     await site.job()
     page = await window.open("/jobs/news")

@@ -22,6 +22,12 @@ from .problems import problem
 PATIENCE_SECONDS = 10.0
 _FIRST_GUESS_SECONDS = 0.01
 _LONGEST_REST_SECONDS = 0.1
+_ARRIVAL = "floodmark.arrival"
+
+
+def arrival_of(scope: Scope, default: float) -> float:
+    """Return when the request arrived, before it waited for its turn, as the time of the event loop."""
+    return float(scope.get(_ARRIVAL, default))
 
 
 class Turns(Struct, frozen=True, kw_only=True):
@@ -143,6 +149,7 @@ class Admission:
     async def _admit(self, turnstile: Turnstile, scope: Scope, receive: Receive, send: Send) -> None:
         async with turnstile.waiting():
             arrived = await _Arrived.whole(receive)
+            scope[_ARRIVAL] = asyncio.get_running_loop().time()
             turn = await turnstile.turn()
         try:
             await self._app(scope, arrived, _end_before(turn, send))

@@ -16,6 +16,8 @@ from floodmark.api.problems import HttpError
 
 COOKIE, FIELD = "floodmark_csrf", "csrf"
 _BYTES = 16
+# Stands for the secret in a rendered page, which several browsers may share. It is never sent, so no content has it.
+CSRF_PLACE = secrets.token_urlsafe(_BYTES)
 _KNOWN = "floodmark.csrf"
 
 
@@ -34,10 +36,13 @@ def renew_csrf(request: Request) -> None:
     request.scope[_KNOWN] = secrets.token_bytes(_BYTES)
 
 
-def csrf_field(secret: bytes) -> str:
-    """Return the secret for a form, different in every response: a compressed page must not reveal it."""
+def fill_csrf(text: str, secret: bytes) -> str:
+    """Return the text of a page with the secret in its forms.
+
+    It is different in every response: a compressed page must not reveal it.
+    """
     mask = secrets.token_bytes(_BYTES)
-    return base64.urlsafe_b64encode(mask + _xor(mask, secret)).decode()
+    return text.replace(CSRF_PLACE, base64.urlsafe_b64encode(mask + _xor(mask, secret)).decode())
 
 
 def check_csrf(request: Request, field: str) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from floodmark.api.access import Recent, access_of
+from floodmark.api.access import access_of
 from floodmark.api.addresses import is_private, prefix_of, route_path
 from floodmark.api.live import Kind
 from floodmark.api.problems import HttpError, http_status_of
@@ -21,16 +21,14 @@ from floodmark.model.problems import KINDS
 from floodmark.model.tokens import Role, is_enough
 from floodmark.security.masking import mask_text
 
-from .csrf import set_csrf_cookie
+from .csrf import fill_csrf, set_csrf_cookie
 from .flash import take_flash
 from .rendering import render
+from .sharing import Shared, SharedPage
 from .view import NOBODY, PATH_SAFE, View
 
 Build = Callable[[View], Awaitable[Mapping[str, Any] | Response]]
 
-# Pages of equal callers share one result for this long, so that many open dashboards cost little more than one.
-SHARED_SECONDS = 1.0
-_MOST_SHARED = 200
 _LEAST_ZIPPED = 1000
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -102,63 +100,71 @@ async def _render(declared: DashboardPage, request: Request) -> Response:
     view = await View.of(request)
     if not is_enough(view.role, declared.role):
         raise HttpError(403, f"this page needs the role {declared.role}, and you have the role {view.role}")
-    built = await _build(declared, view)
+
+    async def build() -> Mapping[str, Any] | Response:
+        return await declared.build(view)
+
+    is_shared = declared.shared and request.method == "GET"
+    shared = Shared.of(request).page(view, build) if is_shared else None
+    built = await (build() if shared is None else shared.values())
     if isinstance(built, Response):
         return built
-    return html(view, declared.template, built, live=declared.live, every=declared.every)
+    return await _show(Shown(view, declared.template, built, live=declared.live, every=declared.every), shared)
 
 
-async def _build(declared: DashboardPage, view: View) -> Mapping[str, Any] | Response:
-    """Build a page; equal requests within a second share the result."""
-    request = view.request
-    if not declared.shared or request.method != "GET":
-        return await declared.build(view)
-    shared = _shared(request)
-    # The version of the live feed: a page that has heard of a change must not get what was read before it.
-    version = request.app.state.live.version
-    # With the prefix: a result may have links.
-    key = repr(
-        (version, declared.path, view.role, view.prefix, route_path(request.scope), request.scope["query_string"])
-    )
-    known = shared.get(key)
-    if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
-        known = shared.put(key, asyncio.ensure_future(declared.build(view)))
-    # Shielded: others may wait for the same result when this caller goes away.
-    return await asyncio.shield(known)
+async def _show(shown: "Shown", shared: SharedPage | None) -> Response:
+    """Render a page in a thread: jobs that are due meanwhile must not wait for it."""
 
+    async def render_text() -> str:
+        return await asyncio.to_thread(shown.render)
 
-def _shared(request: Request) -> "Recent[asyncio.Future[Any]]":
-    state = request.app.state
-    if not hasattr(state, "dashboard_shared"):
-        loop = asyncio.get_running_loop()
-        state.dashboard_shared = Recent[asyncio.Future[Any]](loop.time, SHARED_SECONDS, _MOST_SHARED)
-    found: Recent[asyncio.Future[Any]] = state.dashboard_shared
-    return found
+    if shared is None or shown.flash is not None:
+        text = await render_text()
+    else:
+        text = await shared.text(shown.view, render_text)
+    return await asyncio.to_thread(shown.answer, text)
 
 
 def forget_shared(request: Request) -> None:
-    """Build every page again: an action has changed something."""
-    _shared(request).clear()
+    """Make every page again: an action has changed something."""
+    Shared.of(request).clear()
 
 
-def html(
-    view: View,
-    template: str,
-    values: Mapping[str, Any],
-    *,
-    status: int = 200,
-    live: Sequence[Kind] = (),
-    every: float | None = None,
-) -> Response:
-    """Return a rendered page. A live request whose page has not changed gets 304."""
-    is_live = "x-floodmark-live" in view.request.headers
-    flash = None if is_live else take_flash(view.request)
-    kinds, pause = " ".join(live), None if every is None else round(every * 1000)
-    text = render(template, view=view, flash=flash, live=kinds, every=pause, is_live=is_live, **values)
-    response = _compressed(view.request, text.encode(errors="replace"), status)
-    if flash is not None:
-        flash.clear(view.request, response)
-    return response
+class Shown:
+    """A page to render and to send."""
+
+    def __init__(
+        self,
+        view: View,
+        template: str,
+        values: Mapping[str, Any],
+        *,
+        live: Sequence[Kind] = (),
+        every: float | None = None,
+    ) -> None:
+        self.view, self._template, self._values = view, template, values
+        self._live, self._every = " ".join(live), None if every is None else round(every * 1000)
+        self._is_live = "x-floodmark-live" in view.request.headers
+        self.flash = None if self._is_live else take_flash(view.request)
+
+    def render(self) -> str:
+        """Return the text of the page, without the secret of the browser."""
+        known = {"flash": self.flash, "live": self._live, "every": self._every, "is_live": self._is_live}
+        return render(self._template, view=self.view, **known, **self._values)
+
+    def answer(self, text: str, status: int = 200) -> Response:
+        """Return the response with this text."""
+        request = self.view.request
+        response = _compressed(request, fill_csrf(text, self.view.csrf).encode(errors="replace"), status)
+        if self.flash is not None:
+            self.flash.clear(request, response)
+        return response
+
+
+def html(view: View, template: str, values: Mapping[str, Any], *, status: int = 200) -> Response:
+    """Return a rendered page."""
+    shown = Shown(view, template, values)
+    return shown.answer(shown.render(), status)
 
 
 def _compressed(request: Request, content: bytes, status: int) -> Response:

@@ -18,7 +18,7 @@ from floodmark.version import __version__
 from . import charts
 from .activity import activity_charts, item_calendar
 from .assets import asset_name
-from .csrf import csrf_field
+from .csrf import CSRF_PLACE
 from .freshness_cells import NAMES, draw_map
 from .navigation import NAVIGATION, has_page
 from .regions import has_region
@@ -46,7 +46,7 @@ def environment() -> Environment:
         "level_names": NAMES,
         "has_region": has_region,
     }
-    made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_field": csrf_field}
+    made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_place": CSRF_PLACE}
     made.globals |= {"navigation": NAVIGATION, "has_page": has_page, "words_of": words_of, "zone_named": zone_named}
     made.filters |= {
         "time": format_time,

@@ -12,9 +12,10 @@ from typing import Any
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
-# New objects between two garbage collections: a few megabytes.
-_NEW_OBJECTS = 20_000
-_SWITCH_SECONDS = 0.001
+# New objects between two garbage collections: few enough that jobs that are due need not wait for long.
+_NEW_OBJECTS = 5_000
+_STARTED_SECONDS = 10.0
+_SWITCH_SECONDS = 0.0001
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -24,16 +25,22 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     # A page of posts has thousands of objects without a cycle: a collection after each 700 new objects, the default,
     # would take a tenth of the time and find nothing.
     gc.set_threshold(_NEW_OBJECTS)
-    # The thread that writes to SQLite needs the interpreter after every row. With the default of 5 ms a busy event loop
-    # would delay it by that each time.
+    # The thread that writes to SQLite needs the interpreter after every row. With the default of 5 ms a busy event
+    # loop, or a thread that renders a page, would delay it by that each time.
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         from uvloop import new_event_loop  # noqa: PLC0415 - not on every platform
     except ImportError:
-        asyncio.run(work)
+        asyncio.run(_run(work))
         return
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(work)
+        runner.run(_run(work))
+
+
+async def _run(work: Coroutine[Any, Any, None]) -> None:
+    # What a process creates while it starts also lives until the end. A collection of all of it would take 0.4 s.
+    asyncio.get_running_loop().call_later(_STARTED_SECONDS, gc.freeze)
+    await work
 
 
 @contextmanager

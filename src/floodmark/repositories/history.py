@@ -11,11 +11,12 @@ from sqlalchemy import (
     ARRAY,
     ColumnElement,
     CompoundSelect,
+    Integer,
     Select,
     Subquery,
     Text,
     and_,
-    cast,
+    bindparam,
     delete,
     func,
     literal,
@@ -31,6 +32,7 @@ from floodmark.model.execution import ACTIVE, ENDED, Execution, ExecutionMark, S
 from floodmark.model.ids import floor_id
 from floodmark.rules.minutes import begin_of_minute
 from floodmark.store.async_engine import AsyncConnection
+from floodmark.store.database import encode_json
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row, read_executions
 from floodmark.store.tables import IS_RARE, RARE_STATES, audit, job_executions, minutes
 
@@ -98,10 +100,11 @@ class ExecutionHistory(Repository):
 
     async def latest(self, job_ids: Sequence[str], count: int) -> list[ExecutionMark]:
         """Return the latest executions of each of several jobs, latest first."""
-        columns = [_e[name] for name in ExecutionMark.__struct_fields__]
         ids = list(dict.fromkeys(job_ids))
-        query = _latest_of_each(select(*columns), ids, count, has_lateral=self._database.dialect == "postgresql")
-        found = await self._database.fetch(query)
+        is_postgres = self._database.dialect == "postgresql"
+        query = _LATEST_POSTGRES if is_postgres else _LATEST_SQLITE
+        given = {"job_ids": ids if is_postgres else encode_json(ids), "count": count}
+        found = await self._database.fetch(query.params(given))
         marks = [ExecutionMark(**{**row, "state": State(row["state"])}) for row in found]
         return sorted(marks, key=lambda mark: mark.scheduled_for, reverse=True)
 
@@ -198,17 +201,6 @@ class ExecutionHistory(Repository):
         return since
 
 
-def _latest_of_each(query: Select[Any], job_ids: list[str], count: int, *, has_lateral: bool) -> Select[Any]:
-    """Return a query for the latest executions of each job, which reads only the end of an index for each."""
-    if has_lateral:
-        # Twenty times as fast as a union with a part for each job.
-        wanted = func.unnest(cast(job_ids, ARRAY(Text))).table_valued("job_id", name="wanted").render_derived()
-        part = of_job(query, wanted.c.job_id).limit(count).lateral()
-        return select(part).select_from(wanted.join(part, true()))
-    parts = [of_job(query, job_id).limit(count).subquery() for job_id in job_ids]
-    return select(union_all(*(select(part) for part in parts)).subquery())
-
-
 def of_job(query: Select[Any], job_id: str | ColumnElement[str], before: datetime | None = None) -> Select[Any]:
     """Return a query for the executions of a job, latest instant first.
 
@@ -217,6 +209,28 @@ def of_job(query: Select[Any], job_id: str | ColumnElement[str], before: datetim
     """
     mine = query.where(_e.job_id == job_id).order_by(_e.scheduled_for.desc())
     return mine if before is None else mine.where(_e.scheduled_for < before)
+
+
+# The latest executions of each of some jobs, which read only the end of an index for each. Built once: a page of jobs
+# would spend more time on building the query than on reading.
+_MARK = select(*(_e[name] for name in ExecutionMark.__struct_fields__))
+_COUNT = bindparam("count", type_=Integer)
+
+
+def _latest_by_unnest() -> Select[Any]:
+    wanted = func.unnest(bindparam("job_ids", type_=ARRAY(Text))).table_valued("job_id", name="wanted").render_derived()
+    part = of_job(_MARK, wanted.c.job_id).limit(_COUNT).lateral()
+    return select(part).select_from(wanted.join(part, true()))
+
+
+def _latest_by_json() -> Select[Any]:
+    wanted = func.json_each(bindparam("job_ids", type_=Text)).table_valued("value", name="wanted")
+    latest = job_executions.alias("latest").c
+    ids = select(latest.execution_id).where(latest.job_id == wanted.c.value).order_by(latest.scheduled_for.desc())
+    return _MARK.select_from(wanted.join(job_executions, _e.execution_id.in_(ids.limit(_COUNT).correlate(wanted))))
+
+
+_LATEST_POSTGRES, _LATEST_SQLITE = _latest_by_unnest(), _latest_by_json()
 
 
 def _newest(query: Select[Any], limit: int) -> Select[Any]:

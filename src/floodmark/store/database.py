@@ -57,6 +57,7 @@ _PRAGMAS = (
     "PRAGMA temp_store=MEMORY",
 )
 
+_READERS = 10
 _CHECKPOINT_SECONDS = 1.0
 
 # Planning a hot statement costs as much as running it, so each is planned once, without knowledge of the number of
@@ -476,6 +477,9 @@ class SqliteDatabase(Database):
         super().__init__(
             create_async_engine(
                 f"sqlite+aiosqlite:///{self.path}",
+                # Each connection has a thread. One that is opened for a moment makes the event loop wait for it.
+                pool_size=_READERS,
+                pool_use_lifo=True,
                 json_serializer=encode_json,
                 json_deserializer=read_stored_json,
             )

@@ -146,8 +146,10 @@ class WatchEvaluator:
     async def _match_sources(self, state: EvaluatorState, watches: WatchSet) -> bool:
         """Look for sources that are gone or late, now and then; return False if the state has changed meanwhile."""
         now = time.monotonic()
+        if now < self._sources_at:
+            return True
         wanted = [watch for watch in watches.all() if watch.kind in ("source_gone", "source_late")]
-        if not wanted or now < self._sources_at:
+        if not wanted:
             return True
         since = state.memory.get(_GONE_UNTIL)
         states = await self._sources.find(wanted, None if since is None else datetime.fromisoformat(since))
