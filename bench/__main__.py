@@ -46,19 +46,13 @@ SUITE: Mapping[str, Sequence[str]] = {
 
 
 class Result(Struct, frozen=True):
-    """The lines of one benchmark."""
+    """The lines of one benchmark, with the day and the machine of the run."""
 
     benchmark: str
     arguments: Sequence[str]
-    rows: Sequence[Row]
-
-
-class Results(Struct, frozen=True):
-    """The lines of all benchmarks, with the day and the machine of the run."""
-
     day: str
     machine: str
-    results: Sequence[Result]
+    rows: Sequence[Row]
 
 
 def run_benchmark(name: str, arguments: Sequence[str], place: Path) -> Result:
@@ -72,7 +66,8 @@ def run_benchmark(name: str, arguments: Sequence[str], place: Path) -> Result:
     rows = [msgspec.json.decode(line, type=Row) for line in lines]
     if done.returncode:
         rows.append(Row(f"bench {name}", f"failed with code {done.returncode}", target="ends", is_met=False))
-    return Result(name, arguments, rows)
+    machine = f"{os.cpu_count()} cores, {platform.system()}, CPython {platform.python_version()}"
+    return Result(name, arguments, f"{datetime.now(UTC):%Y-%m-%d}", machine, rows)
 
 
 def print_summary(results: Sequence[Result]) -> bool:
@@ -103,10 +98,9 @@ def main() -> int:
 
 def save(results: Sequence[Result]) -> None:
     """Replace the stored lines of these benchmarks; those of others stay."""
-    stored = msgspec.json.decode(SAVED.read_bytes(), type=Results).results if SAVED.exists() else []
+    stored = msgspec.json.decode(SAVED.read_bytes(), type=list[Result]) if SAVED.exists() else []
     by_name = {result.benchmark: result for result in (*stored, *results)}
-    machine = f"{os.cpu_count()} cores, {platform.system()}, CPython {platform.python_version()}"
-    kept = Results(f"{datetime.now(UTC):%Y-%m-%d}", machine, [by_name[name] for name in SUITE if name in by_name])
+    kept = [by_name[name] for name in SUITE if name in by_name]
     SAVED.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
 
 

@@ -162,7 +162,8 @@ async def floodmark(settings: Settings) -> AsyncIterator[Resources]:
 
 @contextmanager
 def both_servers() -> Iterator[tuple[Postgres, Valkey]]:
-    with Postgres.start() as postgres, Valkey.start() as valkey:
+    """Run both servers as people run them: PostgreSQL with fsync, and Valkey with a journal."""
+    with Postgres.start(durable=True) as postgres, Valkey.start(durable=True) as valkey:
         yield postgres, valkey
 
 
@@ -203,7 +204,7 @@ async def in_a_process(module: str, role: str, told: Struct, answer: type[T]) ->
     return msgspec.json.decode(said, type=answer)
 
 
-def tell(answer: Struct) -> None:
+def tell(answer: Struct | Watch) -> None:
     """Send the result to the process that started this one."""
     print(msgspec.json.encode(answer).decode(), flush=True)
 

@@ -5,7 +5,8 @@ python run.py bench dashboard [jobs] [executions] [items] [rounds]
 With 0 rounds only the pages are measured.
 
 The process that serves pages does nothing else. For the second part, `floodmark up` schedules, works and serves pages
-in one process, and every open dashboard holds the live feed and asks for its page again when something happens.
+in one process, or another process serves the pages. Every open dashboard holds the live feed and asks for its page
+again when something happens.
 """
 
 import re
@@ -131,40 +132,58 @@ async def _has_more(indexer: Indexer) -> bool:
 
 
 async def measure_lateness(report: Report, where: str, resources: Resources, database: str, rounds: int) -> None:
-    """Measure how late jobs start without and with open dashboards, in turns."""
+    """Measure how late jobs start without and with open dashboards, in turns.
+
+    `floodmark up` serves the dashboards itself; a separate `floodmark api` leaves it the jobs.
+    """
     async with resources.database.writing() as connection:
         # They run whenever their budget allows it, which is not what is measured here.
         await connection.execute(text("UPDATE jobs SET paused = true WHERE schedule_type = 'adaptive'"))
     await given_interval_jobs(resources, WORKING)
-    refreshed: list[float] = []
-    with working(database) as url:
-
-        async def watched() -> Lateness:
-            paths = [LEFT_OPEN[number % len(LEFT_OPEN)] for number in range(DASHBOARDS)]
-            async with open_dashboards(url, paths) as pages:
-                found = await lateness(resources, url, seconds=SECONDS, clients=0)
-            refreshed.append(sum(page.refreshed for page in pages) / SECONDS)
-            return found
-
+    with working(database) as url, serving_pages(database) as apart:
+        watched = {"served by the same process": _Watched(resources, url, url)}
+        watched["served by another process"] = _Watched(resources, url, apart)
         # The first page of a process takes long: routes and templates are compiled.
-        browser = Browser(url)
+        for one in watched.values():
+            await one.warm_up()
+
+        async def unwatched() -> Lateness:
+            return await lateness(resources, url, seconds=SECONDS, clients=0)
+
+        await unwatched()
+        alone, *others = await interleaved(rounds, unwatched, *(one.measure for one in watched.values()))
+    for (how, one), found in zip(watched.items(), others, strict=True):
+        ratio = _p99(found) / _p99(alone)
+        each = sorted(one.p99 / other.p99 for one, other in zip(found, alone, strict=True))
+        report.add(
+            f"due to started, {WORKING // 10} a second, {DASHBOARDS} dashboards {how}, {where}",
+            f"{_late(found)}, {median(one.refreshed):.0f} pages/s",
+            f"{_late(alone)}: none open",
+            f"{ratio:.2f}x ({each[0]:.2f}-{each[-1]:.2f})",
+            "p99 <= 1.2x",
+            figure=ratio,
+        )
+
+
+class _Watched:
+    """Lateness while dashboards are open, and the pages per second that they asked for."""
+
+    def __init__(self, resources: Resources, url: str, pages_url: str) -> None:
+        self._resources, self._url, self._pages_url = resources, url, pages_url
+        self.refreshed: list[float] = []
+
+    async def warm_up(self) -> None:
+        browser = Browser(self._pages_url)
         for path in dict.fromkeys(LEFT_OPEN):
             await browser.get(path)
         browser.close()
-        await lateness(resources, url, seconds=SECONDS, clients=0)
-        alone, open_ones = await interleaved(
-            rounds, lambda: lateness(resources, url, seconds=SECONDS, clients=0), watched
-        )
-    ratio = _p99(open_ones) / _p99(alone)
-    each = sorted(one.p99 / other.p99 for one, other in zip(open_ones, alone, strict=True))
-    report.add(
-        f"due to started, {WORKING // 10} a second, {DASHBOARDS} dashboards open, {where}",
-        f"{_late(open_ones)}, {median(refreshed):.0f} pages/s",
-        f"{_late(alone)}: none open",
-        f"{ratio:.2f}x ({each[0]:.2f}-{each[-1]:.2f})",
-        "p99 <= 1.2x",
-        figure=ratio,
-    )
+
+    async def measure(self) -> Lateness:
+        paths = [LEFT_OPEN[number % len(LEFT_OPEN)] for number in range(DASHBOARDS)]
+        async with open_dashboards(self._pages_url, paths) as pages:
+            found = await lateness(self._resources, self._url, seconds=SECONDS, clients=0)
+        self.refreshed.append(sum(page.refreshed for page in pages) / SECONDS)
+        return found
 
 
 def _together(found: Sequence[Lateness]) -> Lateness:

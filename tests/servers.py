@@ -110,14 +110,25 @@ Mode = Literal["smart", "fast", "immediate"]
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
+_QUICK = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "8GB",
+}
+_DURABLE = {"max_wal_size": "8GB"}
+
+
 class Postgres(Server):
-    """A PostgreSQL server with trusting local logins and without fsync: fast, and only for tests."""
+    """A PostgreSQL server with trusting local logins. Without fsync it is fast, and only for tests."""
 
     @classmethod
-    def start(cls, *, own: bool = False, kept: Path | None = None) -> Postgres:
+    def start(cls, *, own: bool = False, kept: Path | None = None, durable: bool = False) -> Postgres:
         """Start one, or use the one that FLOODMARK_TEST_PG_DSN names unless it must be our own.
 
         `kept`: a folder with its databases, which stays when it ends and is used again by the next one.
+        `durable`: what was committed is on the disk, as on a server that people use.
         """
         given = os.environ.get("FLOODMARK_TEST_PG_DSN")
         if given and not own and kept is None:
@@ -131,13 +142,13 @@ class Postgres(Server):
                 raise ServerBrokenError(f"nobody cannot enter {daemon.home.parent}. Set TMPDIR=/tmp and try again.")
             if not account.can_reach(programs / "postgres"):
                 programs = copy_within_reach(programs, daemon.home)
-            return cls._launch_new(programs, daemon)
+            return cls._launch_new(programs, daemon, _DURABLE if durable else _QUICK)
         except BaseException:
             daemon.close()
             raise
 
     @classmethod
-    def _launch_new(cls, programs: Path, daemon: Daemon) -> Postgres:
+    def _launch_new(cls, programs: Path, daemon: Daemon, writing: Mapping[str, str]) -> Postgres:
         data = daemon.data
         options = ("-U", "floodmark", "-A", "trust", "--locale=C", "-E", "UTF8", "--no-sync")
         if not (data / "PG_VERSION").exists():
@@ -146,11 +157,7 @@ class Postgres(Server):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "max_connections": "200",
-            "fsync": "off",
-            "full_page_writes": "off",
-            "wal_level": "minimal",
-            "max_wal_senders": "0",
-            "max_wal_size": "8GB",
+            **writing,
         }
         arguments = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         port = free_port()
@@ -230,17 +237,19 @@ class Valkey(Server):
     """A Valkey server (or Redis, from PATH), in memory or with every write on disk."""
 
     @classmethod
-    def start(cls, *, persist: bool = False, own: bool = False) -> Valkey:
+    def start(cls, *, persist: bool = False, own: bool = False, durable: bool = False) -> Valkey:
         """Start one, or use the one that FLOODMARK_TEST_REDIS_URL names unless it must be our own.
 
         With `persist`, always our own: what was acknowledged survives `kill`.
+        `durable`: it writes to the disk once a second, as on a server that people use.
         """
         given = os.environ.get("FLOODMARK_TEST_REDIS_URL")
         if given and not own and not persist:
             return cls(given)
         program, port = find_valkey(), free_port()
         daemon = Daemon("valkey", ended_by=signal.SIGKILL)
-        keeping = ("--appendonly", "yes", "--appendfsync", "always") if persist else ("--appendonly", "no")
+        written = "always" if persist else "everysec"
+        keeping = ("--appendonly", "yes", "--appendfsync", written) if persist or durable else ("--appendonly", "no")
         place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", daemon.home)
         server = cls(f"redis://127.0.0.1:{port}/0", daemon, [program, *place, "--save", "", *keeping])
         try:
