@@ -11,7 +11,7 @@ from floodmark.model.execution import State
 from floodmark.model.ids import new_id
 from floodmark.model.job import DueJob, Priority
 from floodmark.model.outcome import Dead, Done, Retry
-from floodmark.store.database import PostgresDatabase
+from floodmark.store.database import _PLAN_ONCE, PostgresDatabase
 from floodmark.store.port import Decision, NewExecution, Offer, Settlement
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.replanning import has_grown
@@ -230,6 +230,25 @@ async def test_each_event_is_looked_up_though_the_statistics_say_that_there_are_
 
     assert measured.rows == AT_ONCE
     # A plan that reads all events for each event reads five million. The server may analyse the tables meanwhile.
+    assert measured.read < 20 * EVENTS
+
+
+@pytest.mark.spec("B17", "G8")
+async def test_the_newest_position_is_read_once_whatever_index_is_used(
+    postgres_only: Opened, typed: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read for every event when the statistics made another plan seem cheaper."""
+    for name, value in (("enable_bitmapscan", "on"), ("enable_indexscan", "off"), ("enable_indexonlyscan", "off")):
+        monkeypatch.setitem(_PLAN_ONCE, name, value)
+    async with postgres_only() as resources:
+        assert isinstance(resources.database, PostgresDatabase)
+        resources.database.replanning.every = 3600.0
+        assert await relay(resources) == 0
+        for statement in (*FILL_EVENTS, *EMPTY_EVENTS, "ANALYZE items, item_revisions, outbox", *FILL_EVENTS):
+            await typed.execute(statement)
+        measured = await measure(resources, relay)
+
+    assert measured.rows == AT_ONCE
     assert measured.read < 20 * EVENTS
 
 

@@ -198,7 +198,8 @@ class Settings(BaseModel):
     defaults.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Deferred: most commands never validate all fields at once.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     database_url: DatabaseUrl = Field(
         default="sqlite:///.floodmark/floodmark.db",

@@ -5,8 +5,9 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from floodmark.errors import InvalidInput
 
@@ -84,13 +85,16 @@ class _Gathered:
         return settings.with_origins(origins).with_foreign(foreign)
 
     def _validate(self) -> Settings | None:
-        try:
-            settings = Settings.model_validate({name: text for name, (text, _) in self._values.items()})
-        except ValidationError as errors:
-            # Pydantic's own text repeats the values, secrets included: only the names are taken from it.
-            wrong = dict.fromkeys(str(error["loc"][0]) for error in errors.errors(include_input=False))
-            self._problems += [self._describe_wrong(name) for name in wrong]
+        values: dict[str, Any] = {}
+        for name, (text, _) in self._values.items():
+            try:
+                values[name] = _validate_value(name, text)
+            except ValidationError:
+                # Pydantic's own text repeats the value, which may be a secret.
+                self._problems.append(self._describe_wrong(name))
+        if len(values) < len(self._values):
             return None
+        settings = Settings.model_construct(**values)
         self._problems += _contradictions(settings)
         return settings
 
@@ -98,6 +102,11 @@ class _Gathered:
         text, origin = self._values[name]
         field = Settings.model_fields[name]
         return f"{name.upper()}={format_wrong(field, text)} (from {origin}) is not {condition_of(field).words}"
+
+
+def _validate_value(name: str, text: str) -> object:
+    """Return the value of one field. Preparing the validation of all fields would take a tenth of a short command."""
+    return TypeAdapter[object](Settings.model_fields[name].rebuild_annotation()).validate_python(text)
 
 
 def _contradictions(settings: Settings) -> list[str]:

@@ -62,10 +62,11 @@ _CHECKPOINT_SECONDS = 1.0
 
 # Planning a hot statement costs as much as running it, so each is planned once, without knowledge of the number of
 # rows. All of them read a few rows by an index and look up others one by one; these settings keep a plan that was made
-# for an empty table, or for a wrong estimate, from scanning whole tables.
+# for an empty table, or for a wrong estimate, from reading whole tables, or all rows of an index to sort them.
 _PLAN_ONCE = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }

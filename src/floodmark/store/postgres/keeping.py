@@ -153,13 +153,14 @@ ON CONFLICT (media_id) DO UPDATE
 # Held to the end of the transaction, so that even two leaders relay one after the other and in order.
 # Rows are looked up by their keys, whatever the statistics say: those of a table that was analysed just after all its
 # rows had been deleted make a plan that reads all events for every event.
-_ONE_RELAY = """
-SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay')), set_config('enable_seqscan', 'off', true)
-"""
+_ONE_RELAY = "SELECT pg_try_advisory_xact_lock(hashtext('floodmark.relay'))"
 
 _NUMBER = """
 WITH unsent AS MATERIALIZED (SELECT seq FROM outbox WHERE sent_at IS NULL ORDER BY seq LIMIT $1),
-base AS (SELECT COALESCE(max(position), 0) AS position FROM outbox WHERE position IS NOT NULL),
+base AS MATERIALIZED (
+    SELECT COALESCE((SELECT position FROM outbox WHERE position IS NOT NULL ORDER BY position DESC LIMIT 1), 0)
+        AS position
+),
 numbered AS MATERIALIZED (
     SELECT unsent.seq, base.position + row_number() OVER (ORDER BY unsent.seq) AS position FROM unsent, base
 ), marked AS (

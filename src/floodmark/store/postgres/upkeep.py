@@ -107,8 +107,6 @@ SELECT execution_id, priority, traceparent FROM executions
 # Reads only the primary key: ids start with the time.
 _NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET $1"
 
-# Otherwise a plan that was made for a small table reads and sorts all old rows, instead of the first ones of an index.
-_READ_IN_ORDER = "SELECT set_config('enable_bitmapscan', 'off', true)"
 _PRUNE = """
 WITH old AS (
     SELECT execution_id FROM executions
@@ -158,15 +156,10 @@ class PostgresUpkeep:
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
         """Delete old executions and events."""
-
-        async def work(connection: Connection) -> int:
-            async with connection.transaction():
-                await connection.execute(_READ_IN_ORDER)
-                newest = [] if most is None else await connection.fetch(_NEWEST, most - 1)
-                oldest = max(floor_id(datetime.now(UTC) - history), newest[0][0] if newest else "")
-                return int(await connection.fetchval(_PRUNE, oldest, events, limit))
-
-        return await self._database.hot("prune", work)
+        newest = [] if most is None else await self._fetch("prune", _NEWEST, most - 1)
+        oldest = max(floor_id(datetime.now(UTC) - history), newest[0][0] if newest else "")
+        rows = await self._fetch("prune", _PRUNE, oldest, events, limit)
+        return int(rows[0][0])
 
     async def _fetch(self, step: str, statement: str, *arguments: Any) -> list[Any]:
         async def work(connection: Connection) -> list[Any]:
