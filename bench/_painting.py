@@ -11,7 +11,8 @@ from ._measuring import Report
 
 ASKED = 5
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+# The browser may report the paint a moment later.
+_PAINTED = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _BYTES = """[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
   .reduce((sum, one) => sum + one.transferSize, 0)"""
 # A page is live once the feed is connected and what it shows is current.
@@ -38,7 +39,7 @@ async def _open(browser: Browser, url: str) -> tuple[float, float, float]:
     page = await context.new_page()
     await page.goto(url)
     live = await (await page.wait_for_function(_LIVE, timeout=60_000)).json_value()
-    painted = await page.evaluate(_PAINTED)
+    painted = await (await page.wait_for_function(_PAINTED, timeout=60_000)).json_value()
     size = await page.evaluate(_BYTES)
     await context.close()
     return float(painted), float(live), float(size)

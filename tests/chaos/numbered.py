@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Longest pause before a batch, in seconds; the mean is half of it."""
     slow_down: bool = False
     """Whether a stream that is read for the first time asks to be left alone for a moment after one batch."""
+    until: str = ""
+    """A file: no long execution keeps its last batch before it exists, so that one runs for as long as a test needs."""
 
     def name(self, stream: int) -> str:
         return f"numbers-{stream}"
@@ -71,13 +74,18 @@ def _long(plan: Plan, stream: int) -> Callable[..., AsyncIterator[Batch]]:
         reached = numbers[0] - 1 if since is None else since
         while reached < numbers[-1]:
             await _pause(plan)
-            batch = _batch(plan, numbers, reached + 1)
-            yield batch
+            if reached + plan.batch >= numbers[-1] and not _may_end(plan):
+                continue
+            yield _batch(plan, numbers, reached + 1)
             if plan.slow_down and since is None:
                 raise SlowDown(timedelta(seconds=0.1), f"numbers-{stream}")
             reached = min(reached + plan.batch, numbers[-1])
 
     return collect
+
+
+def _may_end(plan: Plan) -> bool:
+    return not plan.until or Path(plan.until).exists()
 
 
 def _short(plan: Plan, stream: int) -> Callable[..., AsyncIterator[Batch]]:

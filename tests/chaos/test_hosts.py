@@ -14,7 +14,6 @@ from faulty_proxy import FaultyProxy
 from hosts import Hosts, require_namespaces
 
 PATIENCE = 180.0
-PLAN = Plan(items=480, streams=6, batch=4, pause=1.0)
 USUAL: dict[str, Any] = {
     "execution_lease": "4",
     "execution_rescue_max": 100,
@@ -41,7 +40,9 @@ async def test_workers_on_hosts_that_are_cut_off_lose_nothing(
     settings = {**USUAL, "database_url": pg_url, "redis_url": redis_url}
     await prepare(pg_url)
     probe, folder = Probe(pg_url), str(fleet.folder)
-    fleet.start(Order(name="s", settings=settings, plan=PLAN, folder=folder, scheduler=True, worker=False))
+    enough = fleet.folder / "enough"
+    plan = Plan(items=480, streams=6, batch=4, pause=1.0, until=str(enough))
+    fleet.start(Order(name="s", settings=settings, plan=plan, folder=folder, scheduler=True, worker=False))
     with ExitStack() as stack:
         sql = stack.enter_context(FaultyProxy(pg_url, host=hosts.address("sql"))).url
         redis = stack.enter_context(FaultyProxy(redis_url, host=hosts.address("redis"))).url
@@ -52,7 +53,7 @@ async def test_workers_on_hosts_that_are_cut_off_lose_nothing(
                 Order(
                     name=name,
                     settings=there,
-                    plan=PLAN,
+                    plan=plan,
                     folder=folder,
                     scheduler=False,
                     worker=True,
@@ -78,10 +79,11 @@ async def test_workers_on_hosts_that_are_cut_off_lose_nothing(
         cut = await _busy(probe, workers)
         hosts.cut(cut, "sql", "redis")
         await passed_on(probe, workers[cut], seconds=PATIENCE)
-        await wait_for_items(probe, PLAN, seconds=PATIENCE)
+        enough.touch()
+        await wait_for_items(probe, plan, seconds=PATIENCE)
         fleet.kill(names[cut])
         until = await come_to_rest(probe, seconds=PATIENCE)
-        await check_all(probe, PLAN, until, settings)
+        await check_all(probe, plan, until, settings)
         fleet.stop_all()
 
 
