@@ -24,7 +24,7 @@ from floodmark.process import eventloop
 from floodmark.settings import Settings
 from floodmark.wiring.resources import open_resources
 
-# As the script of the dashboard refreshes: after events, but not more often than once a second.
+# As the script of the dashboard refreshes: after events, at the next whole second.
 _SHORTEST, _IDLE = 1.0, 15.0
 _VERSION = re.compile(r'id="([\w-]+)" data-live data-version="(\w+)"')
 _ACCEPT = "Accept: text/html\r\nAccept-Encoding: gzip\r\n"
@@ -125,7 +125,6 @@ class OpenDashboard:
 
     async def _refresh(self) -> None:
         while True:
-            began = time.monotonic()
             try:
                 have = " ".join(f"{name}={version}" for name, version in self._versions.items())
                 answer = await self._browser.get(self._path, have=have)
@@ -135,11 +134,11 @@ class OpenDashboard:
             except (OSError, asyncio.IncompleteReadError):
                 self.refused += 1
                 self._browser.close()
-            await asyncio.sleep(max(0.0, began + _SHORTEST - time.monotonic()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_IDLE):
                     await self._happened.wait()
             self._happened.clear()
+            await asyncio.sleep(_SHORTEST - time.time() % _SHORTEST)
 
 
 @asynccontextmanager

@@ -193,12 +193,13 @@ def _together(found: Sequence[Lateness]) -> Lateness:
 
 
 def _p99(found: Sequence[Lateness]) -> float:
-    return _together(found).p99
+    """Return the median of the rounds: one stall of the machine delays a tenth of a round."""
+    return median(one.p99 for one in found)
 
 
 def _late(found: Sequence[Lateness]) -> str:
     together = _together(found)
-    return f"p50 {median(together.late):.0f} ms, p99 {together.p99:.0f} ms, {together.unstarted} not started"
+    return f"p50 {median(together.late):.0f} ms, p99 {_p99(found):.0f} ms, {together.unstarted} not started"
 
 
 async def main(jobs: int = 20_000, executions: int = 500_000, items: int = 500_000, rounds: int = 5) -> None:
