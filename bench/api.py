@@ -96,30 +96,16 @@ async def measure_work(report: Report, where: str, database: str, rounds: int) -
                 lambda: lateness(resources, url, seconds=SECONDS, clients=0),
                 lambda: lateness(resources, url, seconds=SECONDS, clients=CLIENTS),
             )
-    # All rounds together: in one round the 99th percentile is the third largest of 300 values, which varies too much.
-    together = _all_late(asked).p99 / _all_late(idle).p99
+    together = Lateness.of_all(asked).p99 / Lateness.of_all(idle).p99
     ratios = sorted(one.p99 / other.p99 for one, other in zip(asked, idle, strict=True))
     shown = f"{together:.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})"
     what = f"due to started, {WORKING // 10} a second, {CLIENTS} clients, {where}"
     report.add(what, _late(asked), f"{_late(idle)}: no clients", shown, "p99 <= 1.5x", figure=together)
 
 
-def _all_late(found: Sequence[Lateness]) -> Lateness:
-    """Combine several rounds."""
-    return Lateness(
-        late=sorted(late for one in found for late in one.late),
-        unstarted=sum(one.unstarted for one in found),
-        answered=sum(one.answered for one in found),
-    )
-
-
 def _late(found: Sequence[Lateness]) -> str:
-    all_of_them = _all_late(found)
-    per_second = all_of_them.answered / (len(found) * SECONDS)
-    return (
-        f"p50 {median(all_of_them.late):.0f} ms, p99 {all_of_them.p99:.0f} ms, {all_of_them.unstarted} not started,"
-        f" {per_second:.0f} answers/s"
-    )
+    together = Lateness.of_all(found)
+    return f"{together}, {together.answered / (len(found) * SECONDS):.0f} answers/s"
 
 
 def _new(number: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ again when something happens.
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from statistics import median
 
 from sqlalchemy import text
@@ -153,12 +153,12 @@ async def measure_lateness(report: Report, where: str, resources: Resources, dat
         await unwatched()
         alone, *others = await interleaved(rounds, unwatched, *(one.measure for one in watched.values()))
     for (how, one), found in zip(watched.items(), others, strict=True):
-        ratio = _p99(found) / _p99(alone)
+        ratio = Lateness.of_all(found).p99 / Lateness.of_all(alone).p99
         each = sorted(one.p99 / other.p99 for one, other in zip(found, alone, strict=True))
         report.add(
             f"due to started, {WORKING // 10} a second, {DASHBOARDS} dashboards {how}, {where}",
-            f"{_late(found)}, {median(one.refreshed):.0f} pages/s",
-            f"{_late(alone)}: none open",
+            f"{Lateness.of_all(found)}, {median(one.refreshed):.0f} pages/s",
+            f"{Lateness.of_all(alone)}: none open",
             f"{ratio:.2f}x ({each[0]:.2f}-{each[-1]:.2f})",
             "p99 <= 1.2x",
             figure=ratio,
@@ -184,22 +184,6 @@ class _Watched:
             found = await lateness(self._resources, self._url, seconds=SECONDS, clients=0)
         self.refreshed.append(sum(page.refreshed for page in pages) / SECONDS)
         return found
-
-
-def _together(found: Sequence[Lateness]) -> Lateness:
-    return Lateness(
-        late=sorted(late for one in found for late in one.late), unstarted=sum(one.unstarted for one in found)
-    )
-
-
-def _p99(found: Sequence[Lateness]) -> float:
-    """Return the median of the rounds: one stall of the machine delays a tenth of a round."""
-    return median(one.p99 for one in found)
-
-
-def _late(found: Sequence[Lateness]) -> str:
-    together = _together(found)
-    return f"p50 {median(together.late):.0f} ms, p99 {_p99(found):.0f} ms, {together.unstarted} not started"
 
 
 async def main(jobs: int = 20_000, executions: int = 500_000, items: int = 500_000, rounds: int = 5) -> None:

@@ -25,6 +25,7 @@ from floodmark.api.access import (
     MOST_REMEMBERED,
     Access,
     Failures,
+    Recent,
     require_token_to_listen,
 )
 from floodmark.api.addresses import address_of, is_local
@@ -425,6 +426,55 @@ def test_failures_of_many_addresses_take_a_bounded_memory() -> None:
     assert len(failures) == MOST_REMEMBERED
     assert failures.wait("loud") == FAILURES_WITHIN_SECONDS
     assert failures.wait("0") == 0
+
+
+class CountedLoads:
+    """Loads that wait for `go`, and how many there were."""
+
+    def __init__(self) -> None:
+        self.go, self.count = asyncio.Event(), 0
+
+    async def load(self) -> str:
+        self.count += 1
+        number = self.count
+        await self.go.wait()
+        return f"value {number}"
+
+
+async def test_callers_at_the_same_time_share_one_look_and_do_not_end_it_when_they_leave() -> None:
+    recent, loads = Recent[str](Seconds(), 1.0), CountedLoads()
+    first, second = (asyncio.create_task(recent.read("key", loads.load)) for _ in range(2))
+    await eventually(lambda: loads.count == 1)
+    first.cancel()
+    await asyncio.wait([first])
+    loads.go.set()
+    assert first.cancelled()
+    assert await second == await recent.read("key", loads.load) == "value 1"
+    assert loads.count == 1
+
+
+async def test_what_was_asked_before_a_change_is_not_remembered_after_it() -> None:
+    recent, loads = Recent[str](Seconds(), 1.0), CountedLoads()
+    before = asyncio.create_task(recent.read("key", loads.load))
+    await eventually(lambda: loads.count == 1)
+    recent.clear()
+    after = asyncio.create_task(recent.read("key", loads.load))
+    await eventually(lambda: loads.count == 2)
+    loads.go.set()
+    assert [await before, await after] == ["value 1", "value 2"]
+    assert recent.get("key") == "value 2"
+
+
+async def test_a_look_that_fails_is_repeated_for_the_next_caller() -> None:
+    recent, loads = Recent[str](Seconds(), 1.0), CountedLoads()
+    loads.go.set()
+
+    async def fail() -> str:
+        raise ConnectionError("lost")
+
+    with pytest.raises(ConnectionError):
+        await recent.read("key", fail)
+    assert await recent.read("key", loads.load) == "value 1"
 
 
 # Where requests come from

@@ -14,6 +14,7 @@ from floodmark.api.server import HttpServer
 from floodmark.api.turnstile import Admission, Busy, Turns, Turnstile
 from floodmark.client.requests import OutgoingRequest
 from floodmark.client.transport import Transport
+from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import Opened
 
 ONE = Turns(at_once=1, waiting=1)
@@ -121,6 +122,23 @@ async def test_turns_begin_at_a_distance() -> None:
     assert asyncio.get_running_loop().time() - began >= 0.19
     for turn in turns:
         turn.end()
+
+
+@pytest.mark.spec("G6")
+async def test_beside_work_open_pages_are_refreshed_one_at_a_time_and_hold_no_turn_of_others() -> None:
+    slow, again = Slow(), {"X-Floodmark-Live": "1"}
+    async with (
+        HttpServer(slow.app(Turns(at_once=4, rest=0.1))) as server,
+        httpx2.AsyncClient(base_url=server.url, timeout=120, trust_env=False, verify=False) as client,
+    ):
+        pages = [asyncio.create_task(client.get("/wait", headers=again)) for _ in range(5)]
+        await eventually(lambda: slow.busy == 1)
+        others = [asyncio.create_task(client.get("/wait")) for _ in range(3)]
+        await eventually(lambda: slow.busy == 4)
+        assert (await client.get("/quick")).status_code == 200
+        slow.go.set()
+        assert [(await answer).status_code for answer in [*pages, *others]] == [200] * 8
+    assert slow.most == 4
 
 
 @pytest.mark.spec("V8")

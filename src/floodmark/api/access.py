@@ -129,10 +129,7 @@ class Access:
         session_id = session_id_in(cookie)
         if session_id is None:
             return None
-        found = self._signed_in.get(session_id)
-        if found is None:
-            stored = await self._sessions.find(session_id)
-            found = None if stored is None else self._signed_in.put(session_id, stored)
+        found = await self._signed_in.read(session_id, lambda: self._sessions.find(session_id))
         if found is None or not hmac.compare_digest(found.digest, digest_of(cookie)):
             return None
         if found.use_is_due:
@@ -146,8 +143,7 @@ class Access:
         raise _unauthorized("a token is needed")
 
     async def _never_had_tokens(self) -> bool:
-        known = self._open.get("")
-        return self._open.put("", await self._tokens.is_empty()) if known is None else known
+        return bool(await self._open.read("", self._tokens.is_empty))
 
     async def _with_token(self, text: str, address: str) -> Visitor:
         # The token is checked first: those who guess behind the same proxy must not lock out a valid token. Only wrong
@@ -161,13 +157,7 @@ class Access:
 
     async def _find(self, text: str) -> StoredToken | None:
         token_id = id_in(text)
-        if token_id is None:
-            return None
-        known = self._known.get(token_id)
-        if known is not None:
-            return known
-        found = await self._tokens.find(token_id)
-        return None if found is None else self._known.put(token_id, found)
+        return None if token_id is None else await self._known.read(token_id, lambda: self._tokens.find(token_id))
 
     def _refuse(self, address: str, trouble: str, token: StoredToken | None) -> HttpError:
         seconds = self._failures.wait(address)
@@ -226,6 +216,31 @@ class Recent(Generic[T]):
     def __init__(self, now: Callable[[], float], seconds: float, most: int = MOST_REMEMBERED) -> None:
         self._now, self._seconds, self._most = now, seconds, most
         self._held: OrderedDict[str, tuple[float, T]] = OrderedDict()
+        self._reading: dict[str, asyncio.Task[T | None]] = {}
+
+    async def read(self, key: str, load: Callable[[], Awaitable[T | None]]) -> T | None:
+        """Return the cached value, or the one that `load` returns. Callers at the same time share one `load`.
+
+        None is not cached. `load` continues if its caller goes away: a cancelled query costs a connection.
+        """
+        known = self.get(key)
+        if known is not None:
+            return known
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._load(key, load))
+        return await asyncio.shield(reading)
+
+    async def _load(self, key: str, load: Callable[[], Awaitable[T | None]]) -> T | None:
+        task = asyncio.current_task()
+        try:
+            found = await load()
+            # A value that was read before `clear` may be out of date.
+            is_current = self._reading.get(key) is task
+            return found if found is None or not is_current else self.put(key, found)
+        finally:
+            if self._reading.get(key) is task:
+                del self._reading[key]
 
     def get(self, key: str) -> T | None:
         """Return the value; None if it is too old."""
@@ -243,6 +258,7 @@ class Recent(Generic[T]):
     def clear(self) -> None:
         """Drop all values."""
         self._held.clear()
+        self._reading.clear()
 
     def __len__(self) -> int:
         return len(self._held)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,6 +24,8 @@ PATIENCE_SECONDS = 10.0
 _FIRST_GUESS_SECONDS = 0.01
 _LONGEST_REST_SECONDS = 0.1
 _ARRIVAL = "floodmark.arrival"
+# The header with which an open page of the dashboard asks for itself again.
+REFRESH = b"x-floodmark-live"
 
 
 def arrival_of(scope: Scope, default: float) -> float:
@@ -118,18 +121,20 @@ class Admission:
     """A layer that lets requests into the application turn by turn.
 
     A turn begins when the whole request has arrived and ends when its response begins: slow senders and readers, and
-    listeners of the live feed, block nobody. `probes` are paths with their own turns.
+    listeners of the live feed, block nobody. `probes` are paths with their own turns. Beside work, open pages that ask
+    for themselves again get one turn at a time: they come together, and none of them waits for another server.
     """
 
     def __init__(self, app: ASGIApp, *, turns: Turns, probes: tuple[str, ...] = ()) -> None:
         self._app, self._probes = app, probes
         self._turnstile, self._probing = Turnstile(turns), Turnstile(PROBES)
+        self._refreshing = Turnstile(replace(turns, at_once=1)) if turns.rest else self._turnstile
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it with 503."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        turnstile = self._probing if route_path(scope) in self._probes else self._turnstile
+        turnstile = self._turnstile_of(scope)
         request_id = scope.get("floodmark.request_id")
         try:
             await self._admit(turnstile, scope, receive, send)
@@ -145,6 +150,11 @@ class Admission:
             answer = problem(error.status_code, str(error.detail), request_id=request_id)
             await answer(scope, receive, send)
         return None
+
+    def _turnstile_of(self, scope: Scope) -> Turnstile:
+        if route_path(scope) in self._probes:
+            return self._probing
+        return self._refreshing if any(name == REFRESH for name, _ in scope["headers"]) else self._turnstile
 
     async def _admit(self, turnstile: Turnstile, scope: Scope, receive: Receive, send: Send) -> None:
         async with turnstile.waiting():
