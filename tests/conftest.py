@@ -16,6 +16,7 @@ import gc
 import inspect
 import logging
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ for _name, _examples in (("brief", 10), ("suite", 25)):
 settings.load_profile("suite")
 # Of the terminal that the tests were started from, which is none of theirs.
 os.environ.pop("COLUMNS", None)
+# A shell starts background commands with SIGINT ignored, and programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before any test file imports them: pytest explains only the asserts of modules that it loads itself.
 pytest.register_assert_rewrite("backends", "telegram_fixtures", "telegram_desk")
 
