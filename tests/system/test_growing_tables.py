@@ -39,6 +39,9 @@ FILL = (
                                lease_until, started_at, created_at)
     SELECT 'r' || n, 'j' || n, 'n', now() + n * interval '1 second', 'running', 2, 1, 'w', now() - interval '1 minute',
            now(), now() FROM generate_series(3001, 6000) n""",
+    """INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, hold, created_at)
+    SELECT 'h' || n, 'j' || n, 'n', now() + n * interval '1 second', 'waiting', 2, 'overlap', now()
+      FROM generate_series(9500, 9999) n""",
     """INSERT INTO executions (execution_id, job_id, job_name, scheduled_for, state, priority, not_before, created_at)
     SELECT 'w' || n, 'j' || n, 'n', now() + n * interval '1 second', 'waiting', 2, now() - interval '1 minute', now()
       FROM generate_series(6001, 9000) n""",
@@ -122,9 +125,11 @@ def _decide(due: Sequence[DueJob], now: datetime) -> list[Decision]:
     ]
 
 
-STEPS: dict[str, Step] = {
-    step.__name__: step for step in (claim_and_settle, claim_by_id, offer, wake, rescue, requeue, prune, fire, force)
-}
+STEPS = (claim_and_settle, claim_by_id, offer, wake, rescue, requeue, prune, fire, force)
+
+
+# Steps of the leader whose plans may be bad until the sizes are compared.
+PLANNED_AGAIN = (wake, requeue)
 
 
 @pytest.fixture
@@ -152,26 +157,31 @@ async def _reads(resources: Resources) -> int:
 
 
 @pytest.mark.spec("B17", "G8")
+@pytest.mark.parametrize("is_planned_again", [False, True], ids=["once", "again"])
 @pytest.mark.parametrize("came_and_went", [False, True], ids=["empty", "emptied"])
 async def test_steps_that_were_planned_for_empty_tables_read_few_rows_of_large_ones(
-    postgres_only: Opened, typed: asyncpg.Connection, came_and_went: bool
+    postgres_only: Opened, typed: asyncpg.Connection, came_and_went: bool, is_planned_again: bool
 ) -> None:
-    """`came_and_went`: the server counted the rows of tables whose rows had just been deleted."""
+    """`came_and_went`: the server counted the rows of tables whose rows had just been deleted.
+
+    Work that is fired and done within a second is done before the sizes of the tables are compared.
+    """
+    steps = [step for step in STEPS if is_planned_again or step not in PLANNED_AGAIN]
     async with postgres_only() as resources:
         assert isinstance(resources.database, PostgresDatabase)
-        resources.database.replanning.every = 0.0
+        resources.database.replanning.every = 0.0 if is_planned_again else 3600.0
         if came_and_went:
             for statement in FILL[:2]:
                 await typed.execute(statement)
             await typed.execute("DELETE FROM jobs")
             await typed.execute("DELETE FROM watermarks")
         await typed.execute("ANALYZE")
-        for step in STEPS.values():
+        for step in steps:
             await step(resources)
         for statement in FILL:
             await typed.execute(statement)
 
-        measured = {name: await measure(resources, step) for name, step in STEPS.items()}
+        measured = {step.__name__: await measure(resources, step) for step in steps}
 
     assert {name: found.rows for name, found in measured.items() if found.rows < ROWS} == {}
     # None reads the history, or all jobs for each row. Some read all waiting or queued executions.

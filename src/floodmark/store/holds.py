@@ -23,21 +23,23 @@ SELECT {{columns}} FROM executions h {{index}}
 
 # The jobs that collect the stream of `p`, an execution that has ended: by their `stream`, or by source and target.
 # `p.job_id` is one of them even if its stream was changed meanwhile.
-SHARES_STREAM = """
-(j.job_id = p.job_id OR j.stream = p.stream
- OR (j.stream IS NULL AND j.source = {source} AND j.target = {target}))
-"""
+SHARES_STREAM = (
+    "j.job_id = p.job_id",
+    "j.stream = p.stream",
+    "j.stream IS NULL AND j.source = {source} AND j.target = {target}",
+)
 
 # The columns that MAY_GO_ON needs. FIRST_HELD returns them, so that no plan can start with all executions.
 HELD_COLUMNS = "h.execution_id, h.job_id, h.trigger, h.scheduled_for"
 
-# An unfinished execution without a hold is under way: queued, running, or waiting for a time.
+# An unfinished execution without a hold is under way: queued, running, or waiting for a time. `{same_job}`: whether `o`
+# and `e` are executions of one job.
 MAY_GO_ON = f"""
 NOT EXISTS (SELECT 1 FROM executions o
-             WHERE o.job_id = e.job_id AND o.completed_at IS NULL AND o.hold IS NULL {{besides}})
+             WHERE {{same_job}} AND o.completed_at IS NULL AND o.hold IS NULL {{besides}})
 AND (e.trigger = {quote(FORCED)}
      OR (NOT EXISTS (SELECT 1 FROM executions o {{index}}
-                      WHERE o.state = 'waiting' AND o.hold IN ('paused', 'dependency') AND o.job_id = e.job_id
+                      WHERE o.state = 'waiting' AND o.hold IN ('paused', 'dependency') AND {{same_job}}
                         AND o.scheduled_for < e.scheduled_for)
          AND NOT EXISTS ({UNMET})))
 """

@@ -58,6 +58,15 @@ def postgres_rank(now: str, *, delays: str, priority: str = "e.priority") -> str
 WAS_OFFERED = "e.worker IS NOT NULL AND e.fence IS NULL"
 
 
+def match_key(column: str, value: str) -> str:
+    """Return the condition `column = value` in a form for which PostgreSQL can only look each value up in the index.
+
+    A plan that was made for an empty table reads all of an index instead, if its order could serve a join. An array
+    has no order.
+    """
+    return f"{column} = ANY (ARRAY[{value}])"
+
+
 def holds_pause(paused: str, trigger: str) -> str:
     """Return the condition `starting.holds_pause`."""
     return f"({paused} AND {trigger} <> {quote(FORCED)})"

@@ -18,7 +18,7 @@ from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, DecideInBudget, Decision, Fired, NewExecution
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
-from floodmark.store.rule_sql import ADAPTIVE, CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, postgres_rank
+from floodmark.store.rule_sql import ADAPTIVE, CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, match_key, postgres_rank
 
 T = TypeVar("T")
 
@@ -26,7 +26,8 @@ _LOOK_AT = f"""
 SELECT {DUE_SELECT},
     (SELECT count(*) FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
     (SELECT array_agg(needed.name ORDER BY needed.name)
-       FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
+       FROM job_dependencies d
+      CROSS JOIN LATERAL (SELECT * FROM jobs n WHERE n.job_id = d.depends_on LIMIT 1) needed
       WHERE d.job_id = j.job_id
         AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
   FROM jobs j WHERE {{which}} ORDER BY {{order}} LIMIT $1 FOR UPDATE OF j SKIP LOCKED
@@ -58,11 +59,11 @@ ON CONFLICT (job_id, scheduled_for) DO NOTHING
 RETURNING execution_id
 """
 
-_ADVANCE = """
+_ADVANCE = f"""
 UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invalid_reason = n.invalid_reason
   FROM unnest($1::text::text[], $2::timestamptz[], $3::timestamptz[], $4::text[])
     AS n(job_id, next_run, planned_until, invalid_reason)
- WHERE j.job_id = n.job_id
+ WHERE {match_key("j.job_id", "n.job_id")}
 """
 
 _REPLACE = f"""

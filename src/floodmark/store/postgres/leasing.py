@@ -29,12 +29,14 @@ from floodmark.store.rule_sql import (
     fill_text,
     holds_pause,
     list_states,
+    match_key,
     postgres_rank,
     quote,
 )
 from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 
 _EXECUTION_COLUMNS = 12
+_ITS_JOB = match_key("j.job_id", "e.job_id")
 
 _MAY_START = f"""NOT {holds_pause("j.paused", "e.trigger")}
        AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.key = j.limit_key AND l.until > clock_timestamp())"""
@@ -53,7 +55,7 @@ WITH {{startable}}, taken AS (
            -- An offer is recognised by its reason below: only new values can be returned.
            reason = CASE WHEN {WAS_OFFERED} THEN e.reason END,
            started_at = clock_timestamp(), lease_until = clock_timestamp() + $1::interval
-      FROM taken t WHERE e.execution_id = t.holder AND e.state || '' = {{state}}
+      FROM taken t WHERE {match_key("e.execution_id", "t.holder")} AND e.state || '' = {{state}}
     RETURNING e.execution_id, e.job_id, e.scheduled_for, e.attempt, e.fence, e.trigger, e.params, e.traceparent,
               e.result, e.reason IS NOT NULL AS was_offered, t.value, e.queue_rank,
               EXTRACT(EPOCH FROM clock_timestamp() - e.queue_rank)::float8 AS since_rank,
@@ -63,7 +65,7 @@ WITH {{startable}}, taken AS (
         claimed.traceparent, claimed.value, claimed.since_rank, claimed.age,
         claimed.result, claimed.was_offered,
         {WORK_SELECT}
-   FROM claimed LEFT JOIN jobs j ON j.job_id = claimed.job_id {{order}})
+   FROM claimed LEFT JOIN jobs j ON {match_key("j.job_id", "claimed.job_id")} {{order}})
 """
 _SEVERAL = {"one_each": "DISTINCT ON (s.stream)", "in_order": "ORDER BY s.stream, s.queue_rank"}
 _QUEUED = {"state": "'queued'"}
@@ -80,7 +82,7 @@ _CLAIM_NEXT = (
      WHERE e.state = 'queued' ORDER BY e.queue_rank LIMIT $3 FOR UPDATE SKIP LOCKED
 ), startable AS (
     SELECT e.execution_id, e.queue_rank, {STREAM} AS stream
-      FROM candidate e JOIN jobs j USING (job_id) WHERE {_MAY_START}
+      FROM candidate e JOIN jobs j ON {_ITS_JOB} WHERE {_MAY_START}
 )""",
         **_SEVERAL,
         **_QUEUED,
@@ -90,7 +92,7 @@ _CLAIM_NEXT = (
 )
 # `state || ''` keeps the planner from reading the index of all queued executions to find a few ids.
 _NAMED = f"""startable AS MATERIALIZED (
-    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j USING (job_id)
+    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j ON {_ITS_JOB}
      WHERE e.execution_id = {{which}} AND e.state || '' = 'queued' AND {_MAY_START}
        FOR UPDATE OF e SKIP LOCKED
 )"""
@@ -100,7 +102,7 @@ _CLAIM_ONE = _CLAIM.format(startable=_NAMED.format(which="$3"), one_each="", in_
 # Offers end soon, so the index of waiting executions leads to few rows.
 _CLAIM_OFFERS = _CLAIM.format(
     startable=f"""startable AS MATERIALIZED (
-    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j USING (job_id)
+    SELECT e.execution_id, e.queue_rank, {STREAM} AS stream FROM executions e JOIN jobs j ON {_ITS_JOB}
      WHERE e.state = 'waiting' AND e.not_before > statement_timestamp()
        AND e.not_before <= statement_timestamp() + $4::interval
        AND e.hold IS NULL AND e.worker = $2 AND {WAS_OFFERED} AND {_MAY_START}
@@ -118,12 +120,12 @@ WITH o AS (
     UPDATE executions e
        SET state = 'waiting', attempt = e.attempt - 1, worker = o.worker, fence = NULL, lease_until = NULL,
            reason = {fill_text(OFFERED, worker="o.worker")}, not_before = clock_timestamp() + $5::interval
-      FROM o WHERE e.execution_id = o.execution_id AND e.state || '' = 'running' AND e.fence = o.fence
+      FROM o WHERE {match_key("e.execution_id", "o.execution_id")} AND e.state || '' = 'running' AND e.fence = o.fence
                AND e.cancel_requested IS NULL
     RETURNING e.execution_id, o.stream, o.fence
 ), freed AS (
     UPDATE watermarks w SET lease_until = NULL
-      FROM offered o WHERE w.stream = o.stream AND w.fence = o.fence
+      FROM offered o WHERE {match_key("w.stream", "o.stream")} AND w.fence = o.fence
 )
 SELECT execution_id FROM offered
 """
@@ -141,27 +143,28 @@ UPDATE executions e
 }
   FROM (SELECT p.execution_id, j.job_id, {STREAM} AS stream, l.until, l.reason AS limit_reason,
                {holds_pause("j.paused", "p.trigger")} AS is_paused
-          FROM executions p LEFT JOIN jobs j USING (job_id)
-          LEFT JOIN limits l ON l.key = j.limit_key AND l.until > clock_timestamp()
+          FROM executions p LEFT JOIN jobs j ON {match_key("j.job_id", "p.job_id")}
+          LEFT JOIN limits l ON {match_key("l.key", "j.limit_key")} AND l.until > clock_timestamp()
          WHERE p.execution_id = ANY($1)) why
- WHERE e.execution_id = why.execution_id AND e.state = 'queued'
+ WHERE {match_key("e.execution_id", "why.execution_id")} AND e.state || '' = 'queued'
 """
 
 _EXTEND = f"""
 WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
 extended AS (
     UPDATE executions e SET lease_until = clock_timestamp() + $4::interval
-      FROM held h WHERE e.execution_id = h.execution_id AND e.state || '' = 'running' AND e.fence = h.fence
+      FROM held h WHERE {match_key("e.execution_id", "h.execution_id")} AND e.state || '' = 'running' AND e.fence = h.fence
     RETURNING e.execution_id, e.job_id, e.cancel_requested, h.stream, h.fence
 ), locked AS (
-    SELECT w.stream FROM watermarks w JOIN extended x ON w.stream = x.stream AND w.fence = x.fence
-     ORDER BY w.stream FOR UPDATE OF w
+    -- Sorted first: a plan that sorts last may read all of the index instead.
+    SELECT w.stream FROM (SELECT stream, fence FROM extended ORDER BY stream OFFSET 0) x
+      JOIN watermarks w ON {match_key("w.stream", "x.stream")} AND w.fence = x.fence FOR UPDATE OF w
 ), kept AS (
     UPDATE watermarks w SET lease_until = clock_timestamp() + $4::interval
-      FROM locked WHERE w.stream = locked.stream
+      FROM locked WHERE {match_key("w.stream", "locked.stream")}
 )
 SELECT x.execution_id, CASE WHEN j.job_id IS NULL THEN {quote(JOB_DELETED)} ELSE x.cancel_requested END
-  FROM extended x LEFT JOIN jobs j USING (job_id)
+  FROM extended x LEFT JOIN LATERAL (SELECT j.job_id FROM jobs j WHERE j.job_id = x.job_id LIMIT 1) j ON TRUE
 """
 
 # The new values of a waiting execution without a hold: queued, or waiting until its jitter is over.
@@ -181,53 +184,63 @@ _LAST_RUN = "CASE WHEN j.job_id = p.job_id THEN p.last_run ELSE j.last_run END"
 # `streams.split_stream`.
 _SOURCE = "substr(p.stream, 1, GREATEST(strpos(p.stream, ':') - 1, 0))"
 _TARGET = "substr(p.stream, strpos(p.stream, ':') + 1)"
+# One look-up for each way: to find the rows of any, a plan would read the whole table. A job that is found in two ways
+# does not matter, because only one is taken.
+_SHARING = " UNION ALL ".join(
+    f"SELECT j.job_id, j.paused, j.last_run FROM jobs j WHERE {way.format(source=_SOURCE, target=_TARGET)}"
+    for way in SHARES_STREAM
+)
+SAME_JOB = match_key("o.job_id", "e.job_id")
 _NEXT = f"""
     SELECT n.execution_id
       FROM (SELECT ended.job_id, ended.stream, max(ended.started_at) AS last_run FROM ended
              WHERE ended.state IN {_ENDED} GROUP BY ended.job_id, ended.stream) p
       CROSS JOIN LATERAL (
         SELECT e.execution_id
-          FROM jobs j
+          FROM ({_SHARING}) j
           CROSS JOIN LATERAL ({
     FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="j.job_id", paused="j.paused")
 }) e
-         WHERE {SHARES_STREAM.format(source=_SOURCE, target=_TARGET)} AND {
+         WHERE {
     MAY_GO_ON.format(
         index="",
+        same_job=SAME_JOB,
         last_run=_LAST_RUN,
         besides=f"AND NOT EXISTS (SELECT 1 FROM ended x WHERE x.execution_id = o.execution_id AND x.state IN {_ENDED})",
     )
 } ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
      WHERE EXISTS (SELECT 1 FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap')"""
 
-_SETTLE_FRAME = """
+_SETTLE_FRAME = f"""
 WITH s AS (
-    SELECT * FROM unnest({given}) AS s({columns})
+    SELECT * FROM unnest({{given}}) AS s({{columns}})
 ), ended AS (
     UPDATE executions e
-       SET {values}, lease_until = NULL,
+       SET {{values}}, lease_until = NULL,
            started_at = clock_timestamp() - make_interval(secs => s.duration),
            duration_seconds = COALESCE(e.duration_seconds, 0) + s.duration,
            items_new = e.items_new + s.new, items_changed = e.items_changed + s.changed,
            items_known = e.items_known + s.known,
            result = COALESCE(s.result::jsonb, e.result)
-      FROM s WHERE e.execution_id = s.execution_id AND e.state || '' = 'running' AND e.fence = s.fence
+      FROM s WHERE {match_key("e.execution_id", "s.execution_id")} AND e.state || '' = 'running' AND e.fence = s.fence
     RETURNING e.execution_id, e.job_id, e.state, e.started_at, e.completed_at, e.items_new + e.items_changed AS kept,
               s.stream, s.fence
 ), freed AS (
-    UPDATE watermarks w SET lease_until = NULL, {freed}
-      FROM ended WHERE w.stream = ended.stream AND w.fence = ended.fence
+    UPDATE watermarks w SET lease_until = NULL, {{freed}}
+      FROM ended WHERE {match_key("w.stream", "ended.stream")} AND w.fence = ended.fence
 ), updated_jobs AS (
     UPDATE jobs j SET last_run = ended.started_at, last_status = ended.state,
            last_success = CASE ended.state WHEN 'done' THEN ended.completed_at ELSE j.last_success END
-      FROM ended WHERE j.job_id = ended.job_id AND ended.state IN {finished}
-), next AS ({next}
+      FROM ended WHERE {match_key("j.job_id", "ended.job_id")} AND ended.state IN {_ENDED}
+), next AS ({_NEXT}
 ), startable AS (
     -- Only the first of each stream, never the next one: if another transaction has locked it, the leader wakes it.
-    SELECT e.execution_id FROM executions e JOIN next USING (execution_id) FOR UPDATE OF e SKIP LOCKED
+    SELECT e.execution_id FROM executions e JOIN next ON {match_key("e.execution_id", "next.execution_id")}
+       FOR UPDATE OF e SKIP LOCKED
 ), woken AS (
-    UPDATE executions e SET {woken}
-      FROM startable n WHERE e.execution_id = n.execution_id AND e.state = 'waiting' AND e.hold = 'overlap'
+    UPDATE executions e SET {{woken}}
+      FROM startable n
+     WHERE {match_key("e.execution_id", "n.execution_id")} AND e.state || '' = 'waiting' AND e.hold = 'overlap'
     RETURNING e.execution_id, e.priority, e.traceparent, e.state
 )
 SELECT execution_id, NULL::smallint, NULL FROM ended
@@ -257,8 +270,6 @@ _SETTLE = _SETTLE_FRAME.format(
            last_checked_at = CASE WHEN ended.state = 'done' THEN clock_timestamp() ELSE w.last_checked_at END,
            last_parsed_at = CASE WHEN ended.state = 'done' AND ended.kept > 0 THEN clock_timestamp()
                                  ELSE w.last_parsed_at END""",
-    finished=_ENDED,
-    next=_NEXT,
     woken=WOKEN.format(rank=_RANK),
 )
 
@@ -274,8 +285,6 @@ _SETTLE_DONE = _SETTLE_FRAME.format(
     freed="""
            high_water = NULL, last_checked_at = clock_timestamp(),
            last_parsed_at = CASE WHEN ended.kept > 0 THEN clock_timestamp() ELSE w.last_parsed_at END""",
-    finished=_ENDED,
-    next=_NEXT,
     woken=WOKEN.format(rank=postgres_rank("clock_timestamp()", delays="$9")),
 )
 

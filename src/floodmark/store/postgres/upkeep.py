@@ -13,9 +13,9 @@ from floodmark.store.execution_rows import queued_from_rows
 from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON
 from floodmark.store.port import Rescued
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rule_sql import RESCUES, STREAM, UNMET, fill_text, postgres_rank
+from floodmark.store.rule_sql import RESCUES, STREAM, UNMET, fill_text, match_key, postgres_rank
 
-from .leasing import WOKEN
+from .leasing import SAME_JOB, WOKEN
 
 # One execution per job: the query steps through the jobs in the index, not through all waiting executions.
 _WAKE = f"""
@@ -31,28 +31,27 @@ WITH RECURSIVE timed AS (
       FROM held_job p WHERE p.job_id IS NOT NULL
 ), next AS (
     SELECT e.execution_id
-      FROM held_job p LEFT JOIN jobs j USING (job_id)
+      FROM held_job p LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = p.job_id LIMIT 1) j ON TRUE
       CROSS JOIN LATERAL ({
     FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
 }) e
      WHERE j.job_id IS NULL
         OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
-            AND {MAY_GO_ON.format(index="", last_run="j.last_run", besides="")})
+            AND {MAY_GO_ON.format(index="", same_job=SAME_JOB, last_run="j.last_run", besides="")})
      LIMIT $1
 ), freed AS (
-    SELECT e.execution_id FROM executions e LEFT JOIN jobs j USING (job_id)
+    SELECT e.execution_id FROM executions e LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = e.job_id LIMIT 1) j ON TRUE
      WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
        AND (j.job_id IS NULL
             OR (e.hold = 'paused' AND NOT j.paused)
             OR (e.hold = 'dependency' AND NOT EXISTS ({UNMET.format(last_run="j.last_run")})))
      LIMIT $1
 ), held AS (
-    SELECT e.execution_id FROM executions e
-     WHERE e.execution_id IN (SELECT execution_id FROM next UNION ALL SELECT execution_id FROM freed)
-       FOR UPDATE SKIP LOCKED
+    SELECT e.execution_id FROM (SELECT execution_id FROM next UNION ALL SELECT execution_id FROM freed) c
+      JOIN executions e ON {match_key("e.execution_id", "c.execution_id")} FOR UPDATE OF e SKIP LOCKED
 ), ready AS (SELECT execution_id FROM timed UNION ALL SELECT execution_id FROM held), woken AS (
     UPDATE executions e SET {WOKEN.format(rank=postgres_rank("clock_timestamp()", delays="$2"))}
-      FROM ready WHERE e.execution_id = ready.execution_id AND e.state = 'waiting'
+      FROM ready WHERE {match_key("e.execution_id", "ready.execution_id")} AND e.state || '' = 'waiting'
     RETURNING e.execution_id, e.priority, e.traceparent, e.state
 )
 SELECT execution_id, priority, traceparent FROM woken WHERE state = 'queued'
@@ -87,14 +86,14 @@ WITH silent AS MATERIALIZED (
            rescues = n.rescues, attempt = e.attempt - 1, lease_until = NULL,
            reason = COALESCE(n.cancel_requested, {fill_text(SILENT, worker="e.worker")}),
            queue_rank = {postgres_rank("clock_timestamp()", delays="$3")}
-      FROM judged n WHERE e.execution_id = n.execution_id AND e.state = 'running'
+      FROM judged n WHERE {match_key("e.execution_id", "n.execution_id")} AND e.state || '' = 'running'
     RETURNING e.execution_id, e.job_id, e.priority, e.state, e.started_at, e.traceparent
 ), updated_jobs AS (
     UPDATE jobs j SET last_run = r.started_at, last_status = r.state
-      FROM rescued r WHERE j.job_id = r.job_id AND r.state <> 'queued'
+      FROM rescued r WHERE {match_key("j.job_id", "r.job_id")} AND r.state <> 'queued'
 )
 SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none'), r.traceparent
-  FROM rescued r LEFT JOIN jobs j ON j.job_id = r.job_id
+  FROM rescued r LEFT JOIN jobs j ON {match_key("j.job_id", "r.job_id")}
 """
 
 _QUEUED = f"""
@@ -107,7 +106,7 @@ SELECT execution_id, priority, traceparent FROM executions
 # Reads only the primary key: ids start with the time.
 _NEWEST = "SELECT execution_id FROM executions ORDER BY execution_id DESC LIMIT 1 OFFSET $1"
 
-_PRUNE = """
+_PRUNE = f"""
 WITH old AS (
     SELECT execution_id FROM executions
      WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
@@ -122,10 +121,10 @@ WITH old AS (
 ), deleted_workers AS (
     DELETE FROM workers WHERE seen_until < clock_timestamp() - interval '1 day'
 ), deleted_executions AS (
-    DELETE FROM executions e USING old WHERE e.execution_id = old.execution_id RETURNING 1
+    DELETE FROM executions e USING old WHERE {match_key("e.execution_id", "old.execution_id")} RETURNING 1
 ), deleted_events AS (
     -- The newest position stays: the next one is counted from it.
-    DELETE FROM outbox o USING sent WHERE o.seq = sent.seq
+    DELETE FROM outbox o USING sent WHERE {match_key("o.seq", "sent.seq")}
        AND o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) RETURNING 1
 )
 SELECT (SELECT count(*) FROM deleted_executions) + (SELECT count(*) FROM deleted_events)

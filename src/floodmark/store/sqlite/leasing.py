@@ -139,14 +139,16 @@ ON CONFLICT (key) DO UPDATE
 
 
 HELD_INDEX = "INDEXED BY ix_job_executions_held"
+SAME_JOB = "o.job_id = e.job_id"
+_SHARES_STREAM = " OR ".join(f"({way.format(source='p.source', target='p.target')})" for way in SHARES_STREAM)
 _IS_ANY_HELD = f"SELECT 1 FROM executions {HELD_INDEX} WHERE state = 'waiting' AND hold = 'overlap' LIMIT 1"
 _NEXT_HELD = f"""
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
   FROM (SELECT ? AS job_id, ? AS stream, ? AS source, ? AS target) p
-  JOIN jobs j ON {SHARES_STREAM.format(source="p.source", target="p.target")}
+  JOIN jobs j ON {_SHARES_STREAM}
   JOIN executions e ON e.execution_id = ({
     FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
-}) WHERE {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")}
+}) WHERE {MAY_GO_ON.format(index=HELD_INDEX, same_job=SAME_JOB, last_run="j.last_run", besides="")}
  ORDER BY j.last_run NULLS FIRST LIMIT 1
 """
 

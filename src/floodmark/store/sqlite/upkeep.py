@@ -18,7 +18,7 @@ from floodmark.store.port import Rescued
 from floodmark.store.rule_sql import RESCUES, STREAM, UNMET
 from floodmark.store.types import to_text
 
-from .leasing import HELD_INDEX, queue_woken
+from .leasing import HELD_INDEX, SAME_JOB, queue_woken
 
 _TIMED = """
 SELECT execution_id, priority, not_before, traceparent FROM executions
@@ -41,7 +41,7 @@ SELECT e.execution_id, e.priority, e.not_before, e.traceparent
 })
  WHERE j.job_id IS NULL
     OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
-        AND {MAY_GO_ON.format(index=HELD_INDEX, last_run="j.last_run", besides="")})
+        AND {MAY_GO_ON.format(index=HELD_INDEX, same_job=SAME_JOB, last_run="j.last_run", besides="")})
  LIMIT :limit
 """
 
