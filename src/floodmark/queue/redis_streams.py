@@ -1,4 +1,5 @@
-"""The queue on Redis Streams. Every hot step is one script for many executions.
+"""The queue on Redis Streams. Every hot step is one script for many executions, with its lists as one JSON text: the
+client encodes each argument by itself.
 
 `<prefix>:jobs:high|normal|low`  streams with one entry per execution, field `id`; deleted when settled. A traced one
                                  has a second field, `traceparent`, for people: workers read it from the store
@@ -32,6 +33,7 @@ from floodmark.observability.events import (
 )
 from floodmark.process.failpoints import failpoint
 from floodmark.rules.rank import BATCH_SHARES, rank_delays
+from floodmark.store.database import encode_json
 from floodmark.store.port import Extended, Leasing, Offer, Settlement
 
 from .port import Queue
@@ -83,7 +85,7 @@ class RedisStreamsQueue:
             part = executions[start : start + _PUT_AT_ONCE]
             ids, priorities = [e.execution_id for e in part], [int(e.priority) for e in part]
             traces = [e.traceparent or "" for e in part] if any(e.traceparent for e in part) else ()
-            counts = await self._call(self._put, int(again), len(part), *ids, *priorities, *traces)
+            counts = await self._call(self._put, int(again), encode_json((ids, priorities, traces)))
             if counts is None:
                 return await self._fallback.put(executions)
             added.update(dict(zip(Priority, counts, strict=True)))
@@ -153,7 +155,7 @@ class RedisStreamsQueue:
                 self._entries.pop(_key(lease), None)
         entries = [self._entries[_key(lease)] for lease in leases if _key(lease) in self._entries]
         if entries:
-            await self._call(self._renew, leases[0].worker, *entries)
+            await self._call(self._renew, leases[0].worker, encode_json(entries))
         return extended
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -238,7 +240,7 @@ class RedisStreamsQueue:
     async def _acknowledge(self, entries: Mapping[str, str]) -> None:
         # If this fails, the entries are delivered again, and dropped because their executions cannot be claimed.
         if entries:
-            await self._call(self._ack, len(entries), *entries.keys(), *entries.values())
+            await self._call(self._ack, encode_json((tuple(entries), tuple(entries.values()))))
 
     async def _call(self, script: Script, *arguments: Any) -> Any:
         """Run a script on the group; None while Redis is unreachable."""

@@ -1,12 +1,13 @@
 -- Acknowledge and delete entries, and remove their executions from `known`.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 how many, then their execution ids, then their "<priority>:<entry>"
+-- ARGV: 1 group, 2 as JSON: their execution ids, and their "<priority>:<entry>"
 -- returns: how many entries were deleted
-local group, count, deleted = ARGV[1], tonumber(ARGV[2]), 0
+local group, deleted = ARGV[1], 0
+local ids, references = unpack(cjson.decode(ARGV[2]))
 local entries = { {}, {}, {} }
-for i = 3 + count, #ARGV do
-    local list = entries[tonumber(string.sub(ARGV[i], 1, 1))]
-    list[#list + 1] = string.sub(ARGV[i], 3)
+for _, reference in ipairs(references) do
+    local list = entries[tonumber(string.sub(reference, 1, 1))]
+    list[#list + 1] = string.sub(reference, 3)
 end
 for priority = 1, 3 do
     if #entries[priority] > 0 then
@@ -15,9 +16,9 @@ for priority = 1, 3 do
     end
 end
 -- Executions that were put again meanwhile have a newer entry, and stay known.
-local known, forgotten = redis.call('HMGET', KEYS[1], unpack(ARGV, 3, 2 + count)), {}
-for i = 1, count do
-    if known[i] == ARGV[2 + count + i] then forgotten[#forgotten + 1] = ARGV[2 + i] end
+local known, forgotten = redis.call('HMGET', KEYS[1], unpack(ids)), {}
+for i, id in ipairs(ids) do
+    if known[i] == references[i] then forgotten[#forgotten + 1] = id end
 end
 if #forgotten > 0 then redis.call('HDEL', KEYS[1], unpack(forgotten)) end
 return deleted

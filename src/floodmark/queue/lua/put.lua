@@ -1,10 +1,11 @@
 -- Make executions available. A known execution keeps its entry, unless it is put again.
 -- KEYS: 1 known, 2-4 the streams high, normal, low
--- ARGV: 1 group, 2 "1" to put again, 3 how many, then their ids, then their priorities; if any of them is traced, then
---       their traceparents, "" for those that are not
+-- ARGV: 1 group, 2 "1" to put again, 3 as JSON: their ids, their priorities, and if any of them is traced, their
+--       traceparents, "" for those that are not
 -- returns: how many entries were added: high, normal, low
-local group, again, count = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
-local known = redis.call('HMGET', KEYS[1], unpack(ARGV, 4, 3 + count))
+local group, again = ARGV[1], ARGV[2] == '1'
+local ids, priorities, traces = unpack(cjson.decode(ARGV[3]))
+local known = redis.call('HMGET', KEYS[1], unpack(ids))
 local fresh, added = {}, { 0, 0, 0 }
 
 local function is_there(id, reference)
@@ -20,12 +21,12 @@ local function is_there(id, reference)
     return found and not is_of_another
 end
 
-for i = 1, count do
-    if not (known[i] and is_there(ARGV[3 + i], known[i])) then
-        local id, priority = ARGV[3 + i], ARGV[3 + count + i]
-        added[tonumber(priority)] = added[tonumber(priority)] + 1
+for i, id in ipairs(ids) do
+    if not (known[i] and is_there(id, known[i])) then
+        local priority = priorities[i]
+        added[priority] = added[priority] + 1
         fresh[#fresh + 1] = id
-        local stream, trace, entry = KEYS[priority + 1], ARGV[3 + 2 * count + i]
+        local stream, trace, entry = KEYS[priority + 1], traces[i]
         if trace and trace ~= '' then
             entry = redis.call('XADD', stream, '*', 'id', id, 'traceparent', trace)
         else

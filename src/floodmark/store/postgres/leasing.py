@@ -153,7 +153,8 @@ _EXTEND = f"""
 WITH held AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[]) AS h(execution_id, fence, stream)),
 extended AS (
     UPDATE executions e SET lease_until = clock_timestamp() + $4::interval
-      FROM held h WHERE {match_key("e.execution_id", "h.execution_id")} AND e.state || '' = 'running' AND e.fence = h.fence
+      FROM held h
+     WHERE {match_key("e.execution_id", "h.execution_id")} AND e.state || '' = 'running' AND e.fence = h.fence
     RETURNING e.execution_id, e.job_id, e.cancel_requested, h.stream, h.fence
 ), locked AS (
     -- Sorted first: a plan that sorts last may read all of the index instead.

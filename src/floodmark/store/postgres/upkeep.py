@@ -40,7 +40,8 @@ WITH RECURSIVE timed AS (
             AND {MAY_GO_ON.format(index="", same_job=SAME_JOB, last_run="j.last_run", besides="")})
      LIMIT $1
 ), freed AS (
-    SELECT e.execution_id FROM executions e LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = e.job_id LIMIT 1) j ON TRUE
+    SELECT e.execution_id FROM executions e
+      LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = e.job_id LIMIT 1) j ON TRUE
      WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
        AND (j.job_id IS NULL
             OR (e.hold = 'paused' AND NOT j.paused)
