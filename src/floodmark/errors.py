@@ -13,6 +13,14 @@ class FloodmarkError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    def in_full(self) -> str:
+        """Return the message and the next step in one text."""
+        if not self.hint:
+            return str(self)
+        # A command stays as it is typed.
+        first = self.hint[0] if self.hint.startswith("floodmark ") else self.hint[0].upper()
+        return f"{self}. {first}{self.hint[1:]}"
+
 
 class InvalidInput(FloodmarkError):
     """The input is invalid; nothing was changed."""

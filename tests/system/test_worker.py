@@ -317,7 +317,7 @@ async def test_a_row_that_cannot_be_read_harms_nobody(resources: Resources) -> N
     row = await execution_of(resources, bad)
     assert (row["state"], row["attempt"]) == ("dead", 1)
     told = f"bad cannot be run: timeout_seconds has a value of the wrong kind, {nonsense.lower()}"
-    assert row["error_message"] == f"{told}. correct it, then: floodmark run bad"
+    assert row["error_message"] == f"{told}. Correct it, then: floodmark run bad"
     seen = await Jobs(resources.database, resources.clock).get("bad")
     assert explain(await Views(resources.database, resources.clock).load(seen, leader="x")).sentence.startswith(
         "its row in the database cannot be read: timeout_seconds has a value of the wrong kind"

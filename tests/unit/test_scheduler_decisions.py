@@ -178,7 +178,7 @@ def test_each_execution_has_an_id_of_its_own() -> None:
     ("when", "told"),
     [
         (When(schedule_type=ScheduleType.CRON, cron_expression="every day"), "cron"),
-        (When(schedule_type=ScheduleType.CRON), "cron_expression is missing. set cron_expression"),
+        (When(schedule_type=ScheduleType.CRON), "cron_expression is missing. Set cron_expression"),
         (When(schedule_type=ScheduleType.INTERVAL, interval_seconds=0), "too short"),
         (When(schedule_type=ScheduleType.INTERVAL, interval_seconds=60, timezone="Mars/Base"), "Mars/Base"),
         (When(schedule_type=ScheduleType.CALENDAR), "frequency is missing"),

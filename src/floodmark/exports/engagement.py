@@ -7,7 +7,7 @@ from typing import IO
 
 from floodmark.model.engagement import PostEngagement
 from floodmark.operations.declared import AsyncOperations
-from floodmark.sinks.atomic import explain_errors
+from floodmark.process.file_errors import explain_errors
 from floodmark.sinks.staging import Staging, remove_abandoned
 from floodmark.sources.columns import ExportColumn
 

@@ -10,7 +10,7 @@ from typing import IO, ParamSpec, Protocol, TypeVar
 from floodmark.errors import Conflict, InvalidInput
 from floodmark.operations.declared import AsyncOperations
 from floodmark.process.failpoints import failpoint
-from floodmark.sinks.atomic import explain_errors
+from floodmark.process.file_errors import explain_errors
 from floodmark.sinks.staging import Staging, lock_folder_for_export, remove_abandoned
 
 from .continuing import ExportPosition

@@ -18,9 +18,9 @@ from floodmark.model.audit import Actor
 from floodmark.model.clock import SystemClock
 from floodmark.observability.events import Events
 from floodmark.process.failpoints import failpoint
+from floodmark.process.file_errors import explain_errors
 from floodmark.process.inner_folders import sync_folder
 from floodmark.process.lock_files import is_free, machine
-from floodmark.sinks.atomic import explain_errors
 from floodmark.sinks.staging import Staging, remove_abandoned
 from floodmark.store.database import open_database
 from floodmark.store.migrate import current, migrate

@@ -45,9 +45,9 @@ def describe(error: BaseException) -> str:
 
 
 def _format_error(error: BaseException) -> str:
+    if isinstance(error, FloodmarkError) and str(error).strip():
+        return error.in_full()
     text = str(error).strip() or type(error).__name__
-    if isinstance(error, FloodmarkError):
-        return f"{text}. {error.hint}" if error.hint else text
     return text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
 
 

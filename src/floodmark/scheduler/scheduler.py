@@ -147,8 +147,7 @@ def decide_one(job: DueJob, now: datetime) -> Decision:
         trigger = trigger_of(job.when, anchor=job.created_at)
         planned = plan(trigger, job.policy, planned_until=since, now=now, active=job.active, seed=job.job_id)
     except InvalidInput as error:
-        reason = f"{error}. {error.hint}" if error.hint else str(error)
-        return _park_invalid(job, since, reason)
+        return _park_invalid(job, since, error.in_full())
     return Decision(
         job=job,
         executions=tuple(_execution(job, fire) for fire in planned.fires),

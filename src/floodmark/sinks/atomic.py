@@ -4,12 +4,13 @@ import asyncio
 import filecmp
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from floodmark.errors import Unavailable
+from floodmark.process.file_errors import explain_errors
 from floodmark.process.inner_folders import make_inner_folder, sync_folder
 
 fcntl: Any
@@ -120,15 +121,3 @@ def _sweep(folder: Path) -> None:
     with explain_errors(folder):
         for left in folder.glob(f".*{_TEMPORARY}"):
             left.unlink(missing_ok=True)
-
-
-@contextmanager
-def explain_errors(folder: Path) -> Iterator[None]:
-    """Raise errors of the system as `Unavailable`, with a hint for the operator."""
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(
-            f"{folder} cannot be written to: {error.strerror or error}",
-            hint="choose another folder, free disk space, or change the permissions",
-        ) from error

@@ -18,9 +18,10 @@ from typing import IO, Any
 
 from floodmark.errors import Unavailable
 from floodmark.process.failpoints import failpoint
+from floodmark.process.file_errors import explain_errors
 from floodmark.process.inner_folders import sync_folder
 
-from .atomic import explain_errors, make_folder
+from .atomic import make_folder
 
 fcntl: Any
 try:

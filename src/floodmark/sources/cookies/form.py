@@ -27,7 +27,7 @@ def _find_missing(spec: JobSpec, settings: "Settings", accounts: Sequence[Accoun
     try:
         require_browser(settings.floodmark_chromium, os.environ)
     except BrowserMissing as missing:
-        return f"It cannot run on this machine yet: {missing}. {missing.hint[:1].upper()}{missing.hint[1:]}"
+        return f"It cannot run on this machine yet: {missing.in_full()}"
     return None
 
 

@@ -46,7 +46,7 @@ def find_missing(spec: JobSpec, settings: "Settings", accounts: "Sequence[Accoun
         if params.render:
             require_browser(settings.floodmark_chromium, os.environ)
     except BrowserMissing as error:
-        return f"It cannot run on this machine yet: {error}. {_sentence(error.hint or '')}"
+        return f"It cannot run on this machine yet: {error.in_full()}"
     return None
 
 

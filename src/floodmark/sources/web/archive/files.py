@@ -5,12 +5,12 @@ import os
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from floodmark.errors import Unavailable
+from floodmark.process.file_errors import explain_errors
 from floodmark.process.inner_folders import make_inner_folder, open_inner_file, sync_folder
 
 fcntl: Any
@@ -23,6 +23,9 @@ OPEN = ".open"
 """The suffix of a file that is being written."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _CHUNK = 1024 * 1024
+explain_archive_errors = partial(
+    explain_errors, hint="free disk space, change the permissions, or set another ARTIFACTS_DIR"
+)
 _TEMPORARY, _ORPHAN_SECONDS = ".tmp", 86_400.0
 
 
@@ -39,7 +42,7 @@ def write_once(root: Path, path: Path, content: bytes) -> bool:
     """
     if path.exists() and not path.is_symlink():
         return False
-    with explain_errors(path.parent):
+    with explain_archive_errors(path.parent):
         make_inner_folder(root, path.parent)
         # In a folder of their own: files that a killed process has left are found there among few others.
         temporary = path.parent.parent / _TEMPORARY
@@ -121,15 +124,3 @@ def complete_length(file: IO[bytes]) -> int:
             end = start - len(chunk)
             member = zlib.decompressobj(wbits=31)
     return end
-
-
-@contextmanager
-def explain_errors(folder: Path) -> Iterator[None]:
-    """Raise errors of the system as `Unavailable`, with a hint for the operator."""
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(
-            f"{folder} cannot be written to: {error.strerror or error}",
-            hint="free disk space, change the permissions, or set another ARTIFACTS_DIR",
-        ) from error

@@ -18,7 +18,7 @@ from floodmark.process.failpoints import failpoint
 from floodmark.process.inner_folders import make_inner_folder, refuse_link, sync_folder
 from floodmark.version import __version__
 
-from .files import OPEN, explain_errors, finish_left_files, folder_name, lock_file
+from .files import OPEN, explain_archive_errors, finish_left_files, folder_name, lock_file
 from .payloads import Capture, Payloads
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class WarcArchive:
 
     def open(self) -> None:
         """Create the folder and finish files that a killed process has left."""
-        with explain_errors(self._folder):
+        with explain_archive_errors(self._folder):
             make_inner_folder(self._root, self._folder)
             finish_left_files(self._folder)
         payloads = self._folder / "payloads.sqlite"
@@ -58,7 +58,7 @@ class WarcArchive:
         """Write the record of a response. It is durable after `sync`."""
         assert self._payloads is not None
         record, capture = _make_record(url, answer, now, self._payloads)
-        with explain_errors(self._folder):
+        with explain_archive_errors(self._folder):
             if self._file is None or self._size > self._most:
                 self._rotate(now)
             assert self._file is not None
@@ -70,7 +70,7 @@ class WarcArchive:
     def sync(self) -> None:
         """Make the records durable, and then the digests that refer to them."""
         if self._file is not None:
-            with explain_errors(self._folder):
+            with explain_archive_errors(self._folder):
                 os.fsync(self._file.fileno())
         failpoint("archive.synced")
         if self._payloads is not None:
@@ -114,7 +114,7 @@ class WarcArchive:
     def _finish(self) -> None:
         if self._file is None:
             return
-        with explain_errors(self._folder), self._file as file:
+        with explain_archive_errors(self._folder), self._file as file:
             os.fsync(file.fileno())
             self._path.rename(self._path.with_name(self._path.name.removesuffix(OPEN)))
             sync_folder(self._folder)
