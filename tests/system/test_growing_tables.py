@@ -12,7 +12,7 @@ from floodmark.model.ids import new_id
 from floodmark.model.job import DueJob, Priority
 from floodmark.model.outcome import Dead, Done, Retry
 from floodmark.store.database import _PLAN_ONCE, PostgresDatabase
-from floodmark.store.port import Decision, NewExecution, Offer, Settlement
+from floodmark.store.port import FIRST_PLACE, Decision, NewExecution, Offer, Settlement
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.replanning import has_grown
 from floodmark.testing.factories import TTL, Opened
@@ -94,7 +94,7 @@ async def rescue(resources: Resources) -> int:
 
 
 async def requeue(resources: Resources) -> int:
-    return len(await resources.upkeep.queued(after="", older_than=timedelta(minutes=1), limit=ROWS))
+    return len(await resources.upkeep.queued(after=FIRST_PLACE, older_than=timedelta(minutes=1), limit=ROWS))
 
 
 async def prune(resources: Resources) -> int:
@@ -140,6 +140,13 @@ async def typed(pg_clean: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
+async def run_all(connection: asyncpg.Connection, *statements: str) -> None:
+    """Run statements; the server counts what they have read at once, not when a step is measured."""
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.execute("SELECT pg_stat_force_next_flush()")
+
+
 async def measure(resources: Resources, step: Step) -> Measured:
     before = await _reads(resources)
     rows = await step(resources)
@@ -171,15 +178,11 @@ async def test_steps_that_were_planned_for_empty_tables_read_few_rows_of_large_o
         assert isinstance(resources.database, PostgresDatabase)
         resources.database.replanning.every = 0.0 if is_planned_again else 3600.0
         if came_and_went:
-            for statement in FILL[:2]:
-                await typed.execute(statement)
-            await typed.execute("DELETE FROM jobs")
-            await typed.execute("DELETE FROM watermarks")
+            await run_all(typed, *FILL[:2], "DELETE FROM jobs", "DELETE FROM watermarks")
         await typed.execute("ANALYZE")
         for step in steps:
             await step(resources)
-        for statement in FILL:
-            await typed.execute(statement)
+        await run_all(typed, *FILL)
 
         measured = {step.__name__: await measure(resources, step) for step in steps}
 
@@ -234,13 +237,29 @@ async def test_each_event_is_looked_up_though_the_statistics_say_that_there_are_
         assert isinstance(resources.database, PostgresDatabase)
         resources.database.replanning.every = 3600.0
         assert await step(resources) == 0
-        for statement in (*FILL_EVENTS, *EMPTY_EVENTS, f"{counted_by} items, item_revisions, outbox", *FILL_EVENTS):
-            await typed.execute(statement)
+        analysed = f"{counted_by} items, item_revisions, outbox"
+        await run_all(typed, *FILL_EVENTS, *EMPTY_EVENTS, analysed, *FILL_EVENTS)
         measured = await measure(resources, step)
 
     assert measured.rows == AT_ONCE
     # A plan that reads all events for each event reads five million. The server may analyse the tables meanwhile.
     assert measured.read < 20 * EVENTS
+
+
+@pytest.mark.spec("B17", "G6")
+async def test_the_pruner_looks_only_at_the_oldest_events(postgres_only: Opened, typed: asyncpg.Connection) -> None:
+    """Not at all events to find that none is old enough."""
+    async with postgres_only() as resources:
+        # An index still has the rows that other tests have deleted.
+        await run_all(typed, "VACUUM executions, outbox", *FILL_EVENTS)
+
+        async def prune_nothing(resources: Resources) -> int:
+            return await resources.upkeep.prune(history=timedelta(days=90), events=timedelta(days=30), limit=ROWS)
+
+        measured = await measure(resources, prune_nothing)
+
+    assert measured.rows == 0
+    assert measured.read < EVENTS / 10
 
 
 @pytest.mark.spec("B17", "G8")
@@ -254,8 +273,7 @@ async def test_the_newest_position_is_read_once_whatever_index_is_used(
         assert isinstance(resources.database, PostgresDatabase)
         resources.database.replanning.every = 3600.0
         assert await relay(resources) == 0
-        for statement in (*FILL_EVENTS, *EMPTY_EVENTS, "ANALYZE items, item_revisions, outbox", *FILL_EVENTS):
-            await typed.execute(statement)
+        await run_all(typed, *FILL_EVENTS, *EMPTY_EVENTS, "ANALYZE items, item_revisions, outbox", *FILL_EVENTS)
         measured = await measure(resources, relay)
 
     assert measured.rows == AT_ONCE

@@ -11,7 +11,7 @@ from rich.console import Console
 from sqlalchemy import event, text
 
 from api.serving import served
-from floodmark.api.changed_executions import changed_executions, unfinished_queries
+from floodmark.api.changed_executions import ChangedExecutions, unfinished_queries
 from floodmark.cli.top import frame
 from floodmark.model.audit import Actor
 from floodmark.model.batch import Batch, Item
@@ -151,8 +151,15 @@ async def test_the_live_feed_reads_unfinished_executions_and_no_history(resource
         plan = await plan_of(resources, str(compiled), ())
         assert f"ix_job_executions_{name}" in plan, plan
         assert "TEMP B-TREE" not in plan
-    found = await changed_executions(resources.database, resources.clock, [])
+    changes = ChangedExecutions(resources.database, resources.clock)
+    assert await changes.next() == []
+    async with resources.database.writing() as connection:
+        await connection.execute(text("UPDATE executions SET reason = 'seen' WHERE completed_at IS NULL"))
+        await connection.execute(text("UPDATE executions SET lease_until = NULL WHERE completed_at IS NOT NULL"))
+    found = await changes.next()
     assert {row.job_name for row in found} >= {"busy", "starting", "shaky", "held"}
+    assert all(row.completed_at is None for row in found)
+    assert await changes.next() == []
 
 
 async def plan_of(resources: Resources, statement: str, values: Any) -> str:

@@ -35,7 +35,7 @@ from floodmark.rules.staleness import (
 )
 from floodmark.rules.starting import find_obstacle, wakes_to
 from floodmark.rules.streams import split_stream, stream_name
-from floodmark.store.port import Settlement
+from floodmark.store.port import FIRST_PLACE, Settlement
 from floodmark.store.tables import activity, budgets, job_dependencies, job_executions, jobs, watermarks
 from floodmark.testing.factories import (
     TTL,
@@ -148,11 +148,11 @@ async def test_a_queued_execution_has_the_rank_of_the_rule(resources: Resources)
         rank = rank_of(priority, now - age, PATIENCE)
         await change_executions(resources, [execution_id], queue_rank=rank, created_at=now - 100 * HOUR)
 
-    old = await resources.upkeep.queued(after="", older_than=HOUR, limit=1000)
+    old = await resources.upkeep.queued(after=FIRST_PLACE, older_than=HOUR, limit=1000)
     leases = await _all_leases(resources)
 
-    assert [one.execution_id for one in old] == sorted(i for i, (_, age) in cases.items() if age > HOUR)
     in_order = sorted(cases, key=lambda i: rank_of(cases[i][0], now - cases[i][1], PATIENCE))
+    assert [one.queued.execution_id for one in old] == [i for i in in_order if cases[i][1] > HOUR]
     assert [lease.execution_id for lease in leases] == in_order
     for lease in leases:
         _, age = cases[lease.execution_id]

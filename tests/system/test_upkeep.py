@@ -36,6 +36,7 @@ from floodmark.scheduler.rescuer import Rescuer
 from floodmark.scheduler.scheduler import Scheduler
 from floodmark.sources.cookies.tables import blobs
 from floodmark.sources.web.tables import pages as pages_table
+from floodmark.store.port import FIRST_PLACE
 from floodmark.store.tables import items, job_dependencies, job_executions, jobs, outbox, watermarks, workers
 from floodmark.testing.contracts.sink import relay_events
 from floodmark.testing.eventually import eventually
@@ -370,8 +371,8 @@ class TestRequeuer:
         """Its put may still be under way. Priority makes no difference to how long it has waited."""
         for priority in Priority:
             await given_queued(resources, priority=priority, put=False)
-        assert await resources.upkeep.queued(after="", older_than=HOUR, limit=10) == []
-        assert len(await resources.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=10)) == 3
+        assert await resources.upkeep.queued(after=FIRST_PLACE, older_than=HOUR, limit=10) == []
+        assert len(await resources.upkeep.queued(after=FIRST_PLACE, older_than=-timedelta(seconds=1), limit=10)) == 3
 
     async def test_it_goes_round_in_pages(self, resources: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
         """What the queue knew already does not count as lost."""

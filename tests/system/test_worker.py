@@ -29,6 +29,7 @@ from floodmark.rules.explain import explain
 from floodmark.rules.retries import Retries
 from floodmark.sinks.sql import SqlSink
 from floodmark.sources.port import Context, Target
+from floodmark.store.port import FIRST_PLACE
 from floodmark.store.tables import items, job_executions
 from floodmark.testing.eventually import eventually
 from floodmark.testing.factories import (
@@ -552,7 +553,8 @@ async def test_a_worker_outlives_a_store_that_cannot_be_read(resources: Resource
 
         async def is_done() -> bool:
             # What was read from the queue but not claimed is found again after a while.
-            await resources.queue.put(await resources.upkeep.queued(after="", older_than=-TTL, limit=10), again=True)
+            found = await resources.upkeep.queued(after=FIRST_PLACE, older_than=-TTL, limit=10)
+            await resources.queue.put([one.queued for one in found], again=True)
             return await states(resources) == {"done": 1}
 
         await eventually(is_done)

@@ -13,24 +13,26 @@ from floodmark.process.failpoints import OPERATION_POINT, failpoint
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import WORK_SELECT
-from floodmark.store.rule_sql import UNDER_WAY
+from floodmark.store.rule_sql import ON_POSTGRES, UNDER_WAY
 
 from .plain import FACT_COLUMNS, MAY_FIRE, JobFacts, NewDelivery, WantedJobs, facts_from_row
 
 _READ = f"""
 WITH wanted AS (
     SELECT found.job_id FROM unnest($1::text[]) AS t(word) CROSS JOIN LATERAL (
-        SELECT by_id.job_id FROM jobs by_id WHERE by_id.job_id = t.word
-         UNION ALL SELECT by_name.job_id FROM jobs by_name WHERE by_name.name = t.word) found
+        (SELECT by_id.job_id FROM jobs by_id WHERE by_id.job_id = t.word OFFSET 0)
+         UNION ALL (SELECT by_name.job_id FROM jobs by_name WHERE by_name.name = t.word OFFSET 0)) found
      UNION
     SELECT naming.job_id FROM unnest($2::text[]) AS p(word) CROSS JOIN LATERAL (
-        SELECT n.job_id FROM jobs n WHERE n.{{pattern}} = p.word) naming
+        -- OFFSET lets PostgreSQL look each word up, instead of joining all jobs.
+        SELECT n.job_id FROM jobs n WHERE n.{{pattern}} = p.word OFFSET 0) naming
 )
 SELECT clock_timestamp(), {", ".join(f"j.{name}" for name in FACT_COLUMNS)}, j.{{pattern}}, u.execution_id, u.state,
-       EXISTS (SELECT 1 FROM job_dependencies d WHERE d.job_id = j.job_id), {WORK_SELECT}
+       EXISTS (SELECT 1 FROM job_dependencies d WHERE d.job_id = j.job_id OFFSET 0), {WORK_SELECT}
   FROM wanted CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.job_id = wanted.job_id LIMIT 1) j
   LEFT JOIN LATERAL (
-    SELECT e.execution_id, e.state FROM executions e WHERE e.job_id = j.job_id AND {UNDER_WAY}
+    SELECT e.execution_id, e.state FROM executions e
+     WHERE {ON_POSTGRES.is_unfinished("e", "j.job_id")} AND {UNDER_WAY}
      ORDER BY e.state = 'running' DESC, e.scheduled_for LIMIT 1) u ON true
 """
 # No job names the stream that fires it.

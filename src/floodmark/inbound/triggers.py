@@ -26,7 +26,7 @@ from floodmark.store.database import Database, PostgresDatabase, SqliteDatabase,
 from floodmark.store.dialects import chunks, insert_into, present
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import decode_json
-from floodmark.store.tables import facts, jobs
+from floodmark.store.tables import IS_OPEN_CHANNEL, IS_OPEN_PATH, facts, jobs
 from floodmark.triggers.matching import LONGEST, check_params, path_pattern
 
 from .tables import triggers
@@ -47,20 +47,20 @@ _NO_PATTERNS = "SELECT '' AS pattern WHERE FALSE"
 _ALL_PATTERNS = "SELECT DISTINCT {column} AS pattern FROM jobs WHERE {column} IS NOT NULL ORDER BY {column}"
 # Only those that may match: equal to a subject, or more than a literal.
 _MAY_MATCH = """
-SELECT {column} AS pattern FROM jobs WHERE {column} IN (SELECT * FROM {{given}})
- UNION SELECT {column} FROM jobs WHERE {column} IS NOT NULL AND {is_open}
+SELECT {column} AS pattern FROM jobs WHERE {column} {{given}}
+ UNION SELECT {column} FROM jobs WHERE {is_open}
  ORDER BY 1
 """
-_POSTGRES_GIVEN, _SQLITE_GIVEN = "unnest($1::text[])", "(SELECT value FROM json_each(?))"
-_IS_OPEN_PATH = "(replace(replace(replace({0}, '*', ''), '{{{{', ''), '//', '') <> {0} OR {0} LIKE '%/')"
-_IS_OPEN_CHANNEL = "replace(replace(replace({0}, '*', ''), '?', ''), '[', '') <> {0}"
+_POSTGRES_GIVEN, _SQLITE_GIVEN = "= ANY ($1::text[])", "IN (SELECT value FROM json_each(?))"
 _NAMED_BY_JOBS = (
-    ("webhook", "trigger_webhook", _IS_OPEN_PATH),
-    ("channel", "trigger_channel", _IS_OPEN_CHANNEL),
+    ("webhook", "trigger_webhook", IS_OPEN_PATH),
+    ("channel", "trigger_channel", IS_OPEN_CHANNEL),
 )
 _PATTERNS: Mapping[tuple[str, bool], str] = {
     (kind, is_narrow): (_MAY_MATCH if is_narrow else _ALL_PATTERNS).format(
-        column=column, is_open=is_open.format(column)
+        # Formatted once more with what is given.
+        column=column,
+        is_open=is_open.replace("{", "{{"),
     )
     for kind, column, is_open in _NAMED_BY_JOBS
     for is_narrow in (False, True)

@@ -17,7 +17,7 @@ from floodmark.rules.lessons import Known, forecast_poll
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.budget_rows import terms_of
 from floodmark.store.database import Database
-from floodmark.store.dialects import present_moment
+from floodmark.store.dialects import is_unfinished, present_moment
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
 from floodmark.store.tables import activity, budgets, facts, job_dependencies, job_executions, jobs, workers
 
@@ -57,7 +57,7 @@ class Views:
 
 async def _active(connection: AsyncConnection, job: Job) -> tuple[Execution, ...]:
     running_first = case((_e.state == State.RUNNING, 0), (_e.state == State.QUEUED, 1), else_=2)
-    query = SELECT_EXECUTION.where(_e.job_id == job.job_id, _e.completed_at.is_(None))
+    query = SELECT_EXECUTION.where(is_unfinished(connection.dialect.name, [job.job_id]))
     rows = await connection.execute(query.order_by(running_first, _e.scheduled_for).limit(_ACTIVE_SHOWN))
     return tuple(execution_from_row(row) for row in rows)
 

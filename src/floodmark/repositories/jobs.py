@@ -25,7 +25,7 @@ from floodmark.model.spec import JobSpec, declaration, slug
 from floodmark.rules.starting import FORCED, JOB_DELETED
 from floodmark.store.async_engine import AsyncConnection
 from floodmark.store.database import Database
-from floodmark.store.dialects import fits_pattern, json_has, raw
+from floodmark.store.dialects import fits_pattern, is_unfinished, json_has, raw
 from floodmark.store.execution_rows import SELECT_EXECUTION, execution_from_row
 from floodmark.store.rows import JOB_COLUMNS, job_from_row
 from floodmark.store.tables import WHEN_COLUMNS, job_executions, jobs
@@ -262,7 +262,7 @@ class Jobs(Repository):
         """
         async with self._database.writing() as connection:
             # Executions before the job, in the order of a worker that settles them, so that both cannot deadlock.
-            await self._cancel_where(connection, job_executions.c.job_id == job.job_id, JOB_DELETED)
+            await self._cancel_where(connection, is_unfinished(self._database.dialect, [job.job_id]), JOB_DELETED)
             this = delete(jobs).where(jobs.c.job_id == job.job_id)
             guarded = this if expected_version is None else this.where(jobs.c.version == expected_version)
             if not (await connection.execute(guarded)).rowcount:
@@ -299,7 +299,7 @@ class Jobs(Repository):
     async def cancel(self, job: Job) -> int:
         """Cancel all unfinished executions; running ones end with the next heartbeat. Returns how many."""
         async with self._database.writing() as connection:
-            return await self._cancel_where(connection, job_executions.c.job_id == job.job_id, _CANCELLED)
+            return await self._cancel_where(connection, is_unfinished(self._database.dialect, [job.job_id]), _CANCELLED)
 
     async def cancel_execution(self, execution: Execution) -> Execution:
         """Cancel one execution. Raises `Conflict` if it has ended."""

@@ -16,9 +16,9 @@ from floodmark.model.strict_json import read_stored_json
 from floodmark.rules.starting import JOB_DELETED
 from floodmark.rules.streams import stream_name
 from floodmark.store.async_engine import AsyncConnection
-from floodmark.store.dialects import chunks
+from floodmark.store.dialects import chunks, is_unfinished
 from floodmark.store.rows import JOB_COLUMNS, job_from_row
-from floodmark.store.tables import job_executions, jobs
+from floodmark.store.tables import jobs
 from floodmark.store.types import Json
 
 from .dependencies import dependency_names, reachable_edges, set_all_dependencies
@@ -125,7 +125,7 @@ class ManyJobs(Jobs):
         async with self._database.writing() as connection:
             for some in chunks(writes.removed):
                 # Executions before the jobs, in the order of a worker that settles them, so that both cannot deadlock.
-                await self._cancel_where(connection, job_executions.c.job_id.in_(some), JOB_DELETED)
+                await self._cancel_where(connection, is_unfinished(self._database.dialect, some), JOB_DELETED)
             await _require_versions(connection, writes.versions)
             await self._budgets.require(connection, writes.budgets)
             for gone in chunks(writes.removed):

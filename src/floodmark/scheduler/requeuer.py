@@ -6,7 +6,7 @@ from datetime import timedelta
 from floodmark.observability.events import Events, ExecutionsRequeued
 from floodmark.process.failpoints import failpoint
 from floodmark.queue.port import Publisher
-from floodmark.store.port import Upkeep
+from floodmark.store.port import FIRST_PLACE, Upkeep
 
 _AT_ONCE = 1000
 _SHORTEST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=25), timedelta(seconds=1)
@@ -45,22 +45,22 @@ class Requeuer:
 
     def __init__(self, upkeep: Upkeep, queue: Publisher, events: Events, *, older_than: timedelta) -> None:
         self._upkeep, self._queue, self._events = upkeep, queue, events
-        self._usual_age, self._older_than, self._after = older_than, older_than, ""
+        self._usual_age, self._older_than, self._after = older_than, older_than, FIRST_PLACE
 
     def begin_again(self) -> None:
         """Put all queued executions in the next round: the last leader may have fired without reaching Redis."""
-        self._older_than, self._after = timedelta(), ""
+        self._older_than, self._after = timedelta(), FIRST_PLACE
 
     async def step(self) -> timedelta | None:
         """Put the next page; returns a short pause while the round is not complete."""
         page = await self._upkeep.queued(after=self._after, older_than=self._older_than, limit=_AT_ONCE)
         if page:
             failpoint("requeue.read")
-            lost = await self._queue.put(page)
+            lost = await self._queue.put([found.queued for found in page])
             if lost:
                 self._events.emit(ExecutionsRequeued(lost))
         more = len(page) == _AT_ONCE
-        self._after = page[-1].execution_id if more else ""
+        self._after = page[-1].place if more else FIRST_PLACE
         if not more:
             self._older_than = self._usual_age
         return timedelta(milliseconds=50) if more else None

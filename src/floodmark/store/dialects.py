@@ -16,6 +16,7 @@ from sqlalchemy import (
     cast,
     exists,
     func,
+    literal_column,
     select,
     type_coerce,
 )
@@ -27,6 +28,7 @@ from floodmark.process.lazy import LazyModule
 
 from .async_engine import AsyncConnection
 from .database import Database
+from .tables import job_executions
 from .types import Json, UtcTime
 
 if TYPE_CHECKING:
@@ -124,3 +126,10 @@ def raw(column: ColumnElement[Any]) -> ColumnElement[Any]:
 def chunks(values: Sequence[T], size: int = _PARAMETERS) -> Iterator[Sequence[T]]:
     """Yield the values in chunks that fit into one statement as parameters."""
     return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def is_unfinished(dialect: str, job_ids: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition that an execution of one of the jobs has not ended, by the index of unfinished ones."""
+    cell = job_executions.c
+    of_job = literal_column("executions.job_id || ''", Text) if dialect == "postgresql" else cell.job_id
+    return and_(of_job.in_(job_ids), cell.completed_at.is_(None))

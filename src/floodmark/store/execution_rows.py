@@ -10,6 +10,7 @@ from floodmark.model.job import Priority
 
 from .async_engine import AsyncConnection
 from .database import Database
+from .dialects import is_unfinished
 from .tables import job_executions
 
 SELECT_EXECUTION = select(*(job_executions.c[name] for name in Execution.__struct_fields__))
@@ -51,7 +52,7 @@ async def find_under_way(connection: AsyncConnection, job_ids: Sequence[str]) ->
     place = func.row_number().over(partition_by=cell.job_id, order_by=(running_first, cell.scheduled_for))
     ranked = (
         select(cell.job_id, cell.execution_id, cell.state, place.label("place"))
-        .where(cell.job_id.in_(job_ids), cell.completed_at.is_(None), counts)
+        .where(is_unfinished(connection.dialect.name, job_ids), counts)
         .subquery()
     )
     rows = await connection.execute(select(ranked).where(ranked.c.place == 1))

@@ -5,8 +5,8 @@ Leases use the clock of the database; on SQLite, which runs on one machine, the 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -226,6 +226,23 @@ class Rescued(Struct, frozen=True, kw_only=True):
     dead: Mapping[str, int]
 
 
+class QueuePlace(NamedTuple):
+    """A place in the order of the queue."""
+
+    rank: datetime
+    execution_id: str
+
+
+FIRST_PLACE = QueuePlace(datetime.fromtimestamp(0, UTC), "")
+
+
+class InQueue(NamedTuple):
+    """A queued execution and its place."""
+
+    queued: Queued
+    place: QueuePlace
+
+
 class Upkeep(Protocol):
     """The leader's maintenance: waking, rescuing, requeuing, pruning."""
 
@@ -237,8 +254,8 @@ class Upkeep(Protocol):
         """running -> queued for executions whose lease has expired; dead after `rescue_max` without progress."""
         ...
 
-    async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Return executions that have been queued for `older_than`, in order of id, to put them on the queue again."""
+    async def queued(self, *, after: QueuePlace, older_than: timedelta, limit: int) -> list[InQueue]:
+        """Return executions that have been queued for `older_than`, in order, to put them on the queue again."""
         ...
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:

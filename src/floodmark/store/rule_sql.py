@@ -6,9 +6,10 @@ In these fragments `e` is an execution and `j` its job.
 from collections.abc import Iterable, Sequence
 from string import Formatter
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, FromClause, func
 
-from floodmark.model.execution import State
+from floodmark.model.execution import Hold, State
 from floodmark.model.job import SCHEDULER_VERSION, ScheduleType
 from floodmark.rules.planner import REPLACED
 from floodmark.rules.starting import FORCED
@@ -72,13 +73,69 @@ def holds_pause(paused: str, trigger: str) -> str:
     return f"({paused} AND {trigger} <> {quote(FORCED)})"
 
 
+class Lookups(Struct, frozen=True):
+    """How a database looks up the rows of a rule, in a form that leaves its planner no other way.
+
+    PostgreSQL plans a hot statement when tables may be empty, or when their statistics say so. All of an index then
+    costs no more than one entry, so conditions are written such that they fit a single index. SQLite is told which
+    index to use.
+    """
+
+    is_postgres: bool
+
+    def match(self, column: str, value: str) -> str:
+        """Return the condition `column = value`."""
+        return match_key(column, value) if self.is_postgres else f"{column} = {value}"
+
+    def is_unfinished(self, execution: str, job_id: str) -> str:
+        """Return the condition that an execution of a job has not ended."""
+        # The expression of `ix_job_executions_active`, which the index of the whole history does not fit.
+        job = f"{execution}.job_id || ''" if self.is_postgres else f"{execution}.job_id"
+        return f"{job} = {job_id} AND {execution}.completed_at IS NULL"
+
+    def is_held(self, execution: str, *holds: Hold) -> str:
+        """Return the condition that an unfinished execution waits for one of these."""
+        wanted = f"IN ({', '.join(map(quote, holds))})" if len(holds) > 1 else f"= {quote(holds[0])}"
+        if self.is_postgres:
+            return f"COALESCE({execution}.hold, '') {wanted} AND {execution}.state || '' = 'waiting'"
+        return f"{execution}.hold {wanted} AND {execution}.state = 'waiting'"
+
+    def is_under_way(self, execution: str) -> str:
+        """Return the condition that an unfinished execution runs, is queued, or waits for a time."""
+        return f"COALESCE({execution}.hold, '') = ''" if self.is_postgres else f"{execution}.hold IS NULL"
+
+    def is_before(self, moment: str, other: str) -> str:
+        """Return the condition that an instant is before another, without offering an index of it."""
+        return f"{moment} + interval '0' < {other}" if self.is_postgres else f"{moment} < {other}"
+
+    @property
+    def held_index(self) -> str:
+        """The index of held executions, after the name of a table."""
+        return "" if self.is_postgres else "INDEXED BY ix_job_executions_held"
+
+    @property
+    def by_itself(self) -> str:
+        """The end of an EXISTS. Without it PostgreSQL may turn it into a join that reads all rows."""
+        return "OFFSET 0" if self.is_postgres else ""
+
+
+ON_POSTGRES, ON_SQLITE = Lookups(is_postgres=True), Lookups(is_postgres=False)
+
 # `dependencies.is_unmet` without and with the instant of the execution; `needed` is the job it depends on.
 UNMET_SINCE_LAST_RUN = "(needed.last_success IS NULL OR needed.last_success <= {last_run})"
-UNMET = f"""
-SELECT 1 FROM job_dependencies d JOIN jobs needed ON needed.job_id = d.depends_on
- WHERE d.job_id = e.job_id AND {UNMET_SINCE_LAST_RUN}
-   AND (needed.last_success IS NULL OR needed.last_success <= e.scheduled_for)
+
+
+def unmet(database: Lookups, last_run: str) -> str:
+    """Return a query that finds a row if a dependency of the execution `e` is unmet."""
+    return f"""
+SELECT 1 FROM job_dependencies d
+ WHERE {database.match("d.job_id", "e.job_id")} AND EXISTS (
+       SELECT 1 FROM jobs needed
+        WHERE {database.match("needed.job_id", "d.depends_on")} AND {UNMET_SINCE_LAST_RUN.format(last_run=last_run)}
+          AND (needed.last_success IS NULL OR needed.last_success <= e.scheduled_for) {database.by_itself})
+ {database.by_itself}
 """
+
 
 # `rescue.count_rescues`; `w` is the watermark with the fence of the execution.
 RESCUES = "CASE WHEN w.moved_at > e.started_at THEN 0 ELSE e.rescues + 1 END"
@@ -100,5 +157,6 @@ REPLACE = f"""
     cancel_requested = CASE state WHEN 'running' THEN {quote(REPLACED)} END,
     state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
     completed_at = CASE state WHEN 'running' THEN NULL ELSE {{now}} END,
+    hold = NULL,
     reason = CASE state WHEN 'running' THEN reason ELSE {quote(REPLACED)} END
 """

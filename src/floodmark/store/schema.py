@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Index, MetaData, text
+from sqlalchemy import ColumnElement, Index, MetaData, text
 
 _PACKAGE = Path(__file__).parents[1]
 _WHERE = "where"
@@ -22,7 +22,7 @@ metadata = MetaData(naming_convention=_NAMES)
 postgres_metadata = MetaData(naming_convention=_NAMES)
 
 
-def partial_index(name: str, where: str, *columns: Column[Any] | str, unique: bool = False) -> Index:
+def partial_index(name: str, where: str, *columns: ColumnElement[Any] | str, unique: bool = False) -> Index:
     """Return an index of the rows that match `where`."""
     # The same for PostgreSQL is left to `load_metadata`: naming the dialect here would import it.
     return Index(name, *columns, unique=unique, sqlite_where=text(where), info={_WHERE: where})

@@ -15,7 +15,7 @@ from floodmark.model.execution import Hold, Lease, Queued, State
 from floodmark.model.ids import new_id
 from floodmark.model.job import NEVER, DueJob, Job, Priority, ScheduleType, When
 from floodmark.model.outcome import Outcome
-from floodmark.store.port import Decision, NewExecution, Settlement
+from floodmark.store.port import FIRST_PLACE, Decision, NewExecution, Settlement
 from floodmark.store.tables import job_executions, jobs, watermarks
 from floodmark.wiring.resources import Resources
 
@@ -157,9 +157,10 @@ async def rescue(resources: Resources, *, rescue_max: int = 3) -> list[Queued]:
 async def requeue(resources: Resources) -> list[Queued]:
     """Run the leader's requeue step."""
     # From a moment ahead: what was queued just now counts, too.
-    page = await resources.upkeep.queued(after="", older_than=-timedelta(seconds=1), limit=1000)
-    await resources.queue.put(page)
-    return page
+    page = await resources.upkeep.queued(after=FIRST_PLACE, older_than=-timedelta(seconds=1), limit=1000)
+    found = [one.queued for one in page]
+    await resources.queue.put(found)
+    return found
 
 
 async def change_jobs(resources: Resources, job_ids: Sequence[str], **columns: Any) -> None:

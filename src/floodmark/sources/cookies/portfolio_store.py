@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from sqlalchemy import delete, insert, or_, select, tuple_
+from sqlalchemy import delete, exists, insert, select, text, tuple_, union
 
 from floodmark.model.cookie_portfolio import PortfolioReport
 from floodmark.store.database import Database
@@ -17,9 +17,10 @@ from floodmark.store.dialects import chunks
 from floodmark.store.tables import items, jobs, watermarks
 
 from .stored_reports import KeptScan
-from .tables import portfolio_reports, portfolio_scans
+from .tables import OF_SCANS, portfolio_reports, portfolio_scans
 
-_PREFIX = "cookies:"
+# As the condition of the index is written: neither database uses it for anything else.
+_IS_SCAN = text(OF_SCANS.replace("stream", "watermarks.stream"))
 _KEPT_REPORTS = 50
 # Reports that are in memory at the same time: each may have some megabytes.
 READ_AT_ONCE = 5
@@ -33,10 +34,14 @@ class PortfolioScans(Struct, frozen=True):
     async def streams(self, after: str, limit: int) -> list[str]:
         """Return the streams of scans after one, in the order of the database."""
         name = watermarks.c.stream
-        own = select(jobs.c.stream).where(jobs.c.source == "cookies")
-        query = select(name).where(name > after, or_(name.like(f"{_PREFIX}%"), name.in_(own)))
+        by_name = select(name).where(_IS_SCAN, name > after).order_by(name).limit(limit)
+        # Jobs may give their stream any name. Without an order, so that the index of all streams is not read.
+        has_run = exists(select(1).where(name == jobs.c.stream))
+        by_job = select(jobs.c.stream).where(jobs.c.source == "cookies", jobs.c.stream > after, has_run)
+        both = union(select(by_name.subquery()), by_job).subquery()
+        query = select(both.c.stream).order_by(both.c.stream).limit(limit)
         async with self.database.reading() as connection:
-            return list((await connection.execute(query.order_by(name).limit(limit))).scalars())
+            return list((await connection.execute(query)).scalars())
 
     async def newest(self, streams: Sequence[str], until: datetime | None = None) -> dict[str, str]:
         """Return the key of the last scan of each stream, or of the last one until a time."""

@@ -14,7 +14,8 @@ from sqlalchemy import (
     text,
 )
 
-from floodmark.store.schema import metadata
+from floodmark.store.schema import metadata, partial_index
+from floodmark.store.tables import watermarks
 from floodmark.store.types import Json, Serial, UtcTime, new_id, now_text
 
 # Named parameter sets of cookie scans. A job uses one by `profile_id`; its own parameters take precedence.
@@ -64,3 +65,7 @@ portfolio_scans = Table(
     Column("scan", Text, nullable=False),
     PrimaryKeyConstraint("report_id", "stream"),
 )
+
+# Which streams have scans, unless their job gives them another name.
+OF_SCANS = "substr(stream, 1, 8) = 'cookies:'"
+partial_index("ix_watermarks_cookie_scans", OF_SCANS, watermarks.c.stream)

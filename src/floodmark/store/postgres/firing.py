@@ -18,25 +18,36 @@ from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import Decide, DecideInBudget, Decision, Fired, NewExecution
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import DUE_COLUMNS, DUE_SELECT, due_job_from_row
-from floodmark.store.rule_sql import ADAPTIVE, CLOCKED, REPLACE, UNMET_SINCE_LAST_RUN, match_key, postgres_rank
+from floodmark.store.rule_sql import (
+    ADAPTIVE,
+    CLOCKED,
+    ON_POSTGRES,
+    REPLACE,
+    UNMET_SINCE_LAST_RUN,
+    match_key,
+    postgres_rank,
+)
 
 T = TypeVar("T")
 
+_IS_ACTIVE = ON_POSTGRES.is_unfinished("e", "j.job_id")
 _LOOK_AT = f"""
 SELECT {DUE_SELECT},
-    (SELECT count(*) FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL),
+    (SELECT count(*) FROM executions e WHERE {_IS_ACTIVE}),
+    -- Once per statement: is there any dependency at all?
+    CASE WHEN (SELECT TRUE FROM job_dependencies LIMIT 1) THEN
     (SELECT array_agg(needed.name ORDER BY needed.name)
        FROM job_dependencies d
       CROSS JOIN LATERAL (SELECT * FROM jobs n WHERE n.job_id = d.depends_on LIMIT 1) needed
       WHERE d.job_id = j.job_id
-        AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")})
+        AND {UNMET_SINCE_LAST_RUN.format(last_run="j.last_run")}) END
   FROM jobs j WHERE {{which}} ORDER BY {{order}} LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 """
 _UNPLANNED = _LOOK_AT.format(which=f"j.next_run IS NULL AND {CLOCKED}", order="j.next_run")
 _DUE = _LOOK_AT.format(which=f"j.next_run <= $2 AND {CLOCKED}", order="j.next_run")
 _HINTED = _LOOK_AT.format(
-    which=f"j.budget = $2 AND j.hinted_at IS NOT NULL AND j.next_run IS NOT NULL AND {ADAPTIVE} AND NOT EXISTS"
-    " (SELECT 1 FROM executions e WHERE e.job_id = j.job_id AND e.completed_at IS NULL)",
+    which=f"j.budget = $2 AND j.hinted_at IS NOT NULL AND j.next_run IS NOT NULL AND {ADAPTIVE}"
+    f" AND NOT EXISTS (SELECT 1 FROM executions e WHERE {_IS_ACTIVE} {ON_POSTGRES.by_itself})",
     order="j.hinted_at",
 )
 _FIRST = _LOOK_AT.format(
@@ -56,8 +67,8 @@ SELECT n.*, CASE n.state WHEN 'queued' THEN {
     AS n(execution_id, job_id, job_name, scheduled_for, state, priority, trigger, coalesced, reason, hold, not_before,
          traceparent)
 ON CONFLICT (job_id, scheduled_for) DO NOTHING
-RETURNING execution_id
 """
+_WRITTEN = "SELECT execution_id FROM executions WHERE execution_id = ANY($1)"
 
 _ADVANCE = f"""
 UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invalid_reason = n.invalid_reason
@@ -68,7 +79,7 @@ UPDATE jobs j SET next_run = n.next_run, planned_until = n.planned_until, invali
 
 _REPLACE = f"""
 UPDATE executions SET {REPLACE.format(now="clock_timestamp()")}
- WHERE job_id = ANY($1) AND completed_at IS NULL AND NOT execution_id = ANY($2)
+ WHERE job_id || '' = ANY($1) AND completed_at IS NULL AND NOT execution_id = ANY($2)
 """
 
 _NEXT_DUE = f"SELECT j.next_run FROM jobs j WHERE j.next_run IS NOT NULL AND {CLOCKED} ORDER BY j.next_run LIMIT 1"
@@ -170,9 +181,10 @@ class PostgresFiring:
         self, connection: Connection, new: Sequence[tuple[DueJob, NewExecution]], now: datetime
     ) -> frozenset[str]:
         """Insert executions; returns the ids of new ones. Instants that another scheduler has written stay."""
-        rows = await connection.fetch(
+        ids = [n.execution_id for _, n in new]
+        status = await connection.execute(
             _INSERT,
-            array_text([n.execution_id for _, n in new]),
+            array_text(ids),
             array_text([job.job_id for job, _ in new]),
             array_text([job.name for job, _ in new]),
             [n.scheduled_for for _, n in new],
@@ -187,7 +199,10 @@ class PostgresFiring:
             now,
             self._delays,
         )
-        return frozenset(row[0] for row in rows)
+        # Cheaper than returning all ids: only instants that another scheduler has written are missing.
+        if status == f"INSERT 0 {len(ids)}":
+            return frozenset(ids)
+        return frozenset(row[0] for row in await connection.fetch(_WRITTEN, ids))
 
 
 def _sparse(values: list[T | None]) -> list[T | None]:

@@ -16,7 +16,7 @@ from floodmark.rules.holding import WAITS_FOR_EXECUTION
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.port import RunAnswer, RunRequest, is_accepted
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rule_sql import UNDER_WAY, fill_text
+from floodmark.store.rule_sql import ON_POSTGRES, UNDER_WAY, fill_text
 
 _MICROSECOND = timedelta(microseconds=1)
 _JOB = "SELECT job_id, name, priority, version, scheduler_version FROM jobs"
@@ -37,7 +37,7 @@ WITH r AS (
         ) either ORDER BY choice LIMIT 1) j
       LEFT JOIN LATERAL (
         SELECT e.execution_id, e.state FROM executions e
-         WHERE e.job_id = j.job_id AND {UNDER_WAY}
+         WHERE {ON_POSTGRES.is_unfinished("e", "j.job_id")} AND {UNDER_WAY}
          ORDER BY e.state = 'running' DESC, e.scheduled_for LIMIT 1) u ON true
 ), accepted AS (
     SELECT f.*, row_number() OVER w AS place, first_value(f.execution_id) OVER w AS first

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from floodmark.model.execution import ENDED, Lease, Queued
+from floodmark.model.execution import ENDED, Hold, Lease, Queued
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Dead, Done, Snooze
 from floodmark.rules.outcomes import CONTINUING, ENDING, consequence_of
@@ -18,11 +18,12 @@ from floodmark.rules.rank import rank_delays, waiting_seconds
 from floodmark.rules.starting import JOB_DELETED, OBSTACLES, OFFERED
 from floodmark.store.array_texts import array_text, number_array
 from floodmark.store.database import PostgresDatabase, encode_json
-from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON, SHARES_STREAM
+from floodmark.store.holds import HELD_COLUMNS, SHARES_STREAM, first_held, may_go_on
 from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.postgres_connection import Connection
 from floodmark.store.rows import WORK_COLUMNS, WORK_SELECT, decode_columns, work_from_row
 from floodmark.store.rule_sql import (
+    ON_POSTGRES,
     STREAM,
     WAS_OFFERED,
     choose,
@@ -191,7 +192,8 @@ _SHARING = " UNION ALL ".join(
     f"SELECT j.job_id, j.paused, j.last_run FROM jobs j WHERE {way.format(source=_SOURCE, target=_TARGET)}"
     for way in SHARES_STREAM
 )
-SAME_JOB = match_key("o.job_id", "e.job_id")
+_BESIDES = f"""AND NOT EXISTS (
+                   SELECT 1 FROM ended x WHERE x.execution_id = o.execution_id AND x.state IN {_ENDED} OFFSET 0)"""
 _NEXT = f"""
     SELECT n.execution_id
       FROM (SELECT ended.job_id, ended.stream, max(ended.started_at) AS last_run FROM ended
@@ -199,18 +201,10 @@ _NEXT = f"""
       CROSS JOIN LATERAL (
         SELECT e.execution_id
           FROM ({_SHARING}) j
-          CROSS JOIN LATERAL ({
-    FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="j.job_id", paused="j.paused")
-}) e
-         WHERE {
-    MAY_GO_ON.format(
-        index="",
-        same_job=SAME_JOB,
-        last_run=_LAST_RUN,
-        besides=f"AND NOT EXISTS (SELECT 1 FROM ended x WHERE x.execution_id = o.execution_id AND x.state IN {_ENDED})",
-    )
-} ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
-     WHERE EXISTS (SELECT 1 FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap')"""
+          CROSS JOIN LATERAL ({first_held(ON_POSTGRES, HELD_COLUMNS, job_id="j.job_id", paused="j.paused")}) e
+         WHERE {may_go_on(ON_POSTGRES, last_run=_LAST_RUN, besides=_BESIDES)}
+         ORDER BY {_LAST_RUN} NULLS FIRST LIMIT 1) n
+     WHERE EXISTS (SELECT 1 FROM executions h WHERE h.hold = 'overlap')"""
 
 _SETTLE_FRAME = f"""
 WITH s AS (
@@ -241,7 +235,7 @@ WITH s AS (
 ), woken AS (
     UPDATE executions e SET {{woken}}
       FROM startable n
-     WHERE {match_key("e.execution_id", "n.execution_id")} AND e.state || '' = 'waiting' AND e.hold = 'overlap'
+     WHERE {match_key("e.execution_id", "n.execution_id")} AND {ON_POSTGRES.is_held("e", Hold.OVERLAP)}
     RETURNING e.execution_id, e.priority, e.traceparent, e.state
 )
 SELECT execution_id, NULL::smallint, NULL FROM ended
@@ -290,12 +284,12 @@ _SETTLE_DONE = _SETTLE_FRAME.format(
 )
 
 # The executions that are being settled count too: they are already dead.
-_PAUSE = """
+_PAUSE = f"""
 UPDATE jobs j SET paused = TRUE, pause_reason = n.reason
   FROM unnest($1::text[], $2::text[], $3::int[]) AS n(job_id, reason, in_a_row)
- WHERE j.job_id = n.job_id AND NOT j.paused AND n.in_a_row <= (
+ WHERE {match_key("j.job_id", "n.job_id")} AND NOT j.paused AND n.in_a_row <= (
        SELECT count(*) FROM (SELECT e.state FROM executions e
-                              WHERE e.job_id = n.job_id AND e.state IN ('done', 'dead')
+                              WHERE e.job_id = n.job_id AND e.state || '' IN ('done', 'dead')
                               ORDER BY e.scheduled_for DESC LIMIT n.in_a_row) last WHERE last.state = 'dead')
 """
 

@@ -10,12 +10,12 @@ from floodmark.rules.rank import rank_delays
 from floodmark.rules.rescue import GIVEN_UP, SILENT
 from floodmark.store.database import PostgresDatabase
 from floodmark.store.execution_rows import queued_from_rows
-from floodmark.store.holds import FIRST_HELD, HELD_COLUMNS, MAY_GO_ON
-from floodmark.store.port import Rescued
+from floodmark.store.holds import HELD_COLUMNS, first_held, may_go_on
+from floodmark.store.port import InQueue, QueuePlace, Rescued
 from floodmark.store.postgres_connection import Connection
-from floodmark.store.rule_sql import RESCUES, STREAM, UNMET, fill_text, match_key, postgres_rank
+from floodmark.store.rule_sql import ON_POSTGRES, RESCUES, STREAM, fill_text, match_key, postgres_rank, unmet
 
-from .leasing import SAME_JOB, WOKEN
+from .leasing import WOKEN
 
 # One execution per job: the query steps through the jobs in the index, not through all waiting executions.
 _WAKE = f"""
@@ -24,28 +24,29 @@ WITH RECURSIVE timed AS (
      WHERE e.state = 'waiting' AND e.hold IS NULL AND e.not_before <= statement_timestamp()
      ORDER BY e.not_before LIMIT $1 FOR UPDATE SKIP LOCKED
 ), held_job AS (
-    (SELECT h.job_id FROM executions h WHERE h.state = 'waiting' AND h.hold = 'overlap' ORDER BY h.job_id LIMIT 1)
+    (SELECT h.job_id || '' AS job_id FROM executions h WHERE h.hold = 'overlap' ORDER BY h.job_id || '' LIMIT 1)
     UNION ALL
-    SELECT (SELECT h.job_id FROM executions h
-             WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id > p.job_id ORDER BY h.job_id LIMIT 1)
+    SELECT (SELECT h.job_id || '' FROM executions h
+             WHERE h.hold = 'overlap' AND h.job_id || '' > p.job_id ORDER BY h.job_id || '' LIMIT 1)
       FROM held_job p WHERE p.job_id IS NOT NULL
 ), next AS (
     SELECT e.execution_id
       FROM held_job p LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = p.job_id LIMIT 1) j ON TRUE
       CROSS JOIN LATERAL ({
-    FIRST_HELD.format(columns=HELD_COLUMNS, index="", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
+    first_held(ON_POSTGRES, HELD_COLUMNS, job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
 }) e
      WHERE j.job_id IS NULL
-        OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > clock_timestamp())
-            AND {MAY_GO_ON.format(index="", same_job=SAME_JOB, last_run="j.last_run", besides="")})
+        OR (NOT EXISTS (SELECT 1 FROM watermarks w
+                         WHERE {match_key("w.stream", STREAM)} AND w.lease_until > clock_timestamp() OFFSET 0)
+            AND {may_go_on(ON_POSTGRES, last_run="j.last_run")})
      LIMIT $1
 ), freed AS (
     SELECT e.execution_id FROM executions e
       LEFT JOIN LATERAL (SELECT * FROM jobs j WHERE j.job_id = e.job_id LIMIT 1) j ON TRUE
-     WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
+     WHERE e.hold IN ('paused', 'dependency') AND e.state || '' = 'waiting'
        AND (j.job_id IS NULL
             OR (e.hold = 'paused' AND NOT j.paused)
-            OR (e.hold = 'dependency' AND NOT EXISTS ({UNMET.format(last_run="j.last_run")})))
+            OR (e.hold = 'dependency' AND NOT EXISTS ({unmet(ON_POSTGRES, "j.last_run")})))
      LIMIT $1
 ), held AS (
     SELECT e.execution_id FROM (SELECT execution_id FROM next UNION ALL SELECT execution_id FROM freed) c
@@ -98,10 +99,10 @@ SELECT r.execution_id, r.priority, r.state, COALESCE(j.source, 'none'), r.tracep
 """
 
 _QUEUED = f"""
-SELECT execution_id, priority, traceparent FROM executions
- WHERE state = 'queued' AND execution_id > $1
-   AND queue_rank < {postgres_rank("clock_timestamp() - $3::interval", delays="$2", priority="priority")}
- ORDER BY execution_id LIMIT $4
+SELECT execution_id, priority, queue_rank, traceparent FROM executions
+ WHERE state = 'queued' AND queue_rank >= $1 AND (queue_rank, execution_id) > ($1, $2)
+   AND queue_rank < {postgres_rank("clock_timestamp() - $4::interval", delays="$3", priority="priority")}
+ ORDER BY queue_rank, execution_id LIMIT $5
 """
 
 # Reads only the primary key: ids start with the time.
@@ -113,8 +114,9 @@ WITH old AS (
      WHERE execution_id < $1 AND state IN ('done', 'dead', 'cancelled', 'skipped')
      ORDER BY execution_id LIMIT $3
 ), sent AS (
-    SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < clock_timestamp() - $2::interval
-     ORDER BY seq LIMIT $3
+    -- Events are in the order of time: only the oldest are looked at.
+    SELECT seq FROM (SELECT seq, created_at FROM outbox WHERE sent_at IS NOT NULL ORDER BY seq LIMIT $3) oldest
+     WHERE created_at < clock_timestamp() - $2::interval
 ), deleted_limits AS (
     DELETE FROM limits WHERE until < clock_timestamp() - interval '1 day'
 ), deleted_breakers AS (
@@ -126,7 +128,9 @@ WITH old AS (
 ), deleted_events AS (
     -- The newest position stays: the next one is counted from it.
     DELETE FROM outbox o USING sent WHERE {match_key("o.seq", "sent.seq")}
-       AND o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) RETURNING 1
+       -- A condition in plain sight would offer the index of all positions.
+       AND CASE WHEN o.position < (SELECT max(position) FROM outbox WHERE position IS NOT NULL) THEN TRUE END
+    RETURNING 1
 )
 SELECT (SELECT count(*) FROM deleted_executions) + (SELECT count(*) FROM deleted_events)
 """
@@ -150,9 +154,11 @@ class PostgresUpkeep:
             dead=Counter(source for _, _, state, source, _ in rows if state == "dead"),
         )
 
-    async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Return executions that have been queued for `older_than`, in order of id."""
-        return queued_from_rows(await self._fetch("queued", _QUEUED, after, self._delays, older_than, limit))
+    async def queued(self, *, after: QueuePlace, older_than: timedelta, limit: int) -> list[InQueue]:
+        """Return executions that have been queued for `older_than`, in order."""
+        rows = await self._fetch("queued", _QUEUED, *after, self._delays, older_than, limit)
+        places = (QueuePlace(row[2], row[0]) for row in rows)
+        return [InQueue(*found) for found in zip(queued_from_rows(rows), places, strict=True)]
 
     async def prune(self, *, history: timedelta, events: timedelta, limit: int, most: int | None = None) -> int:
         """Delete old executions and events."""

@@ -18,10 +18,10 @@ from floodmark.rules.starting import JOB_DELETED, OFFERED, Obstacle, find_obstac
 from floodmark.rules.streams import split_stream
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.execution_rows import queued_from_rows
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON, SHARES_STREAM
+from floodmark.store.holds import SHARES_STREAM, first_held, may_go_on
 from floodmark.store.port import Extended, Offer, Settled, Settlement
 from floodmark.store.rows import WORK_SELECT, decode_columns, read_moment, work_from_row
-from floodmark.store.rule_sql import STREAM, WAS_OFFERED
+from floodmark.store.rule_sql import ON_SQLITE, STREAM, WAS_OFFERED
 from floodmark.store.settling import SETTLED, clean_outcomes, settled_row
 from floodmark.store.types import from_text, to_text
 
@@ -138,17 +138,15 @@ ON CONFLICT (key) DO UPDATE
 """
 
 
-HELD_INDEX = "INDEXED BY ix_job_executions_held"
-SAME_JOB = "o.job_id = e.job_id"
 _SHARES_STREAM = " OR ".join(f"({way.format(source='p.source', target='p.target')})" for way in SHARES_STREAM)
-_IS_ANY_HELD = f"SELECT 1 FROM executions {HELD_INDEX} WHERE state = 'waiting' AND hold = 'overlap' LIMIT 1"
+_IS_ANY_HELD = f"SELECT 1 FROM executions {ON_SQLITE.held_index} WHERE hold = 'overlap' LIMIT 1"
 _NEXT_HELD = f"""
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
   FROM (SELECT ? AS job_id, ? AS stream, ? AS source, ? AS target) p
   JOIN jobs j ON {_SHARES_STREAM}
-  JOIN executions e ON e.execution_id = ({
-    FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="j.job_id", paused="j.paused")
-}) WHERE {MAY_GO_ON.format(index=HELD_INDEX, same_job=SAME_JOB, last_run="j.last_run", besides="")}
+  JOIN executions e ON e.execution_id = (
+    {first_held(ON_SQLITE, "h.execution_id", job_id="j.job_id", paused="j.paused")})
+ WHERE {may_go_on(ON_SQLITE, last_run="j.last_run")}
  ORDER BY j.last_run NULLS FIRST LIMIT 1
 """
 

@@ -13,12 +13,12 @@ from floodmark.rules.rank import rank_of
 from floodmark.rules.rescue import rescue_of
 from floodmark.store.database import SqliteDatabase, encode_json
 from floodmark.store.execution_rows import queued_from_rows
-from floodmark.store.holds import FIRST_HELD, MAY_GO_ON
-from floodmark.store.port import Rescued
-from floodmark.store.rule_sql import RESCUES, STREAM, UNMET
-from floodmark.store.types import to_text
+from floodmark.store.holds import first_held, may_go_on
+from floodmark.store.port import InQueue, QueuePlace, Rescued
+from floodmark.store.rule_sql import ON_SQLITE, RESCUES, STREAM, unmet
+from floodmark.store.types import from_text, to_text
 
-from .leasing import HELD_INDEX, SAME_JOB, queue_woken
+from .leasing import queue_woken
 
 _TIMED = """
 SELECT execution_id, priority, not_before, traceparent FROM executions
@@ -28,30 +28,30 @@ SELECT execution_id, priority, not_before, traceparent FROM executions
 # One execution per job: the query steps through the jobs in the index, not through all waiting executions.
 _NEXT_HELD = f"""
 WITH RECURSIVE held_job(job_id) AS (
-    SELECT min(h.job_id) FROM executions h {HELD_INDEX} WHERE h.state = 'waiting' AND h.hold = 'overlap'
+    SELECT min(h.job_id) FROM executions h {ON_SQLITE.held_index} WHERE h.state = 'waiting' AND h.hold = 'overlap'
     UNION ALL
-    SELECT (SELECT min(h.job_id) FROM executions h {HELD_INDEX}
+    SELECT (SELECT min(h.job_id) FROM executions h {ON_SQLITE.held_index}
              WHERE h.state = 'waiting' AND h.hold = 'overlap' AND h.job_id > p.job_id)
       FROM held_job p WHERE p.job_id IS NOT NULL
 )
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
   FROM held_job p LEFT JOIN jobs j ON j.job_id = p.job_id
   JOIN executions e ON e.execution_id = ({
-    FIRST_HELD.format(columns="h.execution_id", index=HELD_INDEX, job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
+    first_held(ON_SQLITE, "h.execution_id", job_id="p.job_id", paused="COALESCE(j.paused, FALSE)")
 })
  WHERE j.job_id IS NULL
     OR (NOT EXISTS (SELECT 1 FROM watermarks w WHERE w.stream = {STREAM} AND w.lease_until > :now)
-        AND {MAY_GO_ON.format(index=HELD_INDEX, same_job=SAME_JOB, last_run="j.last_run", besides="")})
+        AND {may_go_on(ON_SQLITE, last_run="j.last_run")})
  LIMIT :limit
 """
 
 _FREED = f"""
 SELECT e.execution_id, e.priority, e.not_before, e.traceparent
-  FROM executions e {HELD_INDEX} LEFT JOIN jobs j ON j.job_id = e.job_id
+  FROM executions e {ON_SQLITE.held_index} LEFT JOIN jobs j ON j.job_id = e.job_id
  WHERE e.state = 'waiting' AND e.hold IN ('paused', 'dependency')
    AND (j.job_id IS NULL
         OR (e.hold = 'paused' AND NOT j.paused)
-        OR (e.hold = 'dependency' AND NOT EXISTS ({UNMET.format(last_run="j.last_run")})))
+        OR (e.hold = 'dependency' AND NOT EXISTS ({unmet(ON_SQLITE, "j.last_run")})))
  LIMIT :limit
 """
 
@@ -86,10 +86,10 @@ UPDATE jobs SET last_status = :state,
 """
 
 _QUEUED = f"""
-SELECT execution_id, priority, traceparent FROM executions
- WHERE state = 'queued' AND execution_id > ?
-   AND queue_rank < CASE priority {" ".join(f"WHEN {priority} THEN ?" for priority in Priority)} END
- ORDER BY execution_id LIMIT ?
+SELECT execution_id, priority, queue_rank, traceparent FROM executions INDEXED BY ix_job_executions_queued
+ WHERE state = 'queued' AND queue_rank >= :rank AND (queue_rank, execution_id) > (:rank, :id)
+   AND queue_rank < CASE priority {" ".join(f"WHEN {priority} THEN :before_{priority}" for priority in Priority)} END
+ ORDER BY queue_rank, execution_id LIMIT :limit
 """
 
 # Reads only the primary key: ids start with the time.
@@ -102,7 +102,9 @@ DELETE FROM executions WHERE execution_id IN (
 """
 _SENT = """
 DELETE FROM outbox WHERE seq IN (
-    SELECT seq FROM outbox WHERE sent_at IS NOT NULL AND created_at < ? ORDER BY seq LIMIT ?)
+    -- Events are in the order of time: only the oldest are looked at.
+    SELECT seq FROM (SELECT seq, created_at FROM outbox WHERE sent_at IS NOT NULL ORDER BY seq LIMIT :limit)
+     WHERE created_at < :before)
 """
 
 
@@ -157,13 +159,16 @@ class SqliteUpkeep:
 
         return await self._database.hot("rescue", work)
 
-    async def queued(self, *, after: str, older_than: timedelta, limit: int) -> list[Queued]:
-        """Return executions that have been queued for `older_than`, in order of id."""
+    async def queued(self, *, after: QueuePlace, older_than: timedelta, limit: int) -> list[InQueue]:
+        """Return executions that have been queued for `older_than`, in order."""
 
-        def work(connection: sqlite3.Connection) -> list[Queued]:
+        def work(connection: sqlite3.Connection) -> list[InQueue]:
             since = self._clock.now() - older_than
-            ranks = [to_text(rank_of(priority, since, self._patience)) for priority in Priority]
-            return queued_from_rows(connection.execute(_QUEUED, (after, *ranks, limit)).fetchall())
+            before = {f"before_{priority}": to_text(rank_of(priority, since, self._patience)) for priority in Priority}
+            given = {"rank": to_text(after.rank), "id": after.execution_id, "limit": limit, **before}
+            rows = connection.execute(_QUEUED, given).fetchall()
+            places = (QueuePlace(from_text(row[2]), row[0]) for row in rows)
+            return [InQueue(*found) for found in zip(queued_from_rows(rows), places, strict=True)]
 
         return await self._database.hot("queued", work)
 
@@ -181,7 +186,7 @@ class SqliteUpkeep:
             newest = None if most is None else connection.execute(_NEWEST, (most - 1,)).fetchone()
             oldest = max(floor_id(now - history), newest[0] if newest else "")
             old = connection.execute(_OLD, (oldest, limit)).rowcount
-            sent = connection.execute(_SENT, (to_text(now - events), limit)).rowcount
+            sent = connection.execute(_SENT, {"before": to_text(now - events), "limit": limit}).rowcount
             return old + sent
 
         return await self._database.hot("prune", work)

@@ -1,4 +1,4 @@
--- revision 0030
+-- revision 0033
 CREATE TABLE facts (
 	name TEXT NOT NULL, 
 	value JSONB NOT NULL, 
@@ -997,3 +997,17 @@ CREATE INDEX ix_execution_hops_created_at ON execution_hops (created_at)
 ALTER INDEX ix_search_documents_tokens RESET (gin_pending_list_limit)
 -- next
 CREATE INDEX ix_job_executions_rare_of_job ON executions (job_id, scheduled_for) WHERE state IN ('cancelled', 'dead', 'skipped')
+-- next
+CREATE INDEX ix_watermarks_cookie_scans ON watermarks (stream) WHERE substr(stream, 1, 8) = 'cookies:'
+-- next
+DROP INDEX ix_job_executions_held
+-- next
+CREATE INDEX ix_job_executions_held ON executions (hold, (job_id || '')) WHERE hold IS NOT NULL
+-- next
+DROP INDEX ix_job_executions_active
+-- next
+CREATE INDEX ix_job_executions_active ON executions ((job_id || ''), COALESCE(hold, ''), scheduled_for) WHERE completed_at IS NULL
+-- next
+CREATE INDEX ix_jobs_open_webhook ON jobs (trigger_webhook) WHERE rtrim(replace(replace(replace(COALESCE(trigger_webhook, ''), '*', ''), '{', ''), '//', ''), '/') <> COALESCE(trigger_webhook, '')
+-- next
+CREATE INDEX ix_jobs_open_channel ON jobs (trigger_channel) WHERE replace(replace(replace(COALESCE(trigger_channel, ''), '*', ''), '?', ''), '[', '') <> COALESCE(trigger_channel, '')

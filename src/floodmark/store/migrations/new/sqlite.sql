@@ -1,4 +1,4 @@
--- revision 0030
+-- revision 0033
 CREATE TABLE facts (
 	name TEXT NOT NULL, 
 	value JSON NOT NULL, 
@@ -426,8 +426,6 @@ CREATE TRIGGER floodmark_delete_execution INSTEAD OF DELETE ON job_executions BE
 -- next
 CREATE INDEX ix_job_executions_active ON executions (job_id, hold) WHERE completed_at IS NULL
 -- next
-CREATE INDEX ix_job_executions_held ON executions (hold, job_id, scheduled_for) WHERE state = 'waiting' AND hold IS NOT NULL
--- next
 CREATE INDEX ix_jobs_stream ON jobs (stream) WHERE stream IS NOT NULL
 -- next
 CREATE INDEX ix_jobs_target ON jobs (target, source)
@@ -842,3 +840,11 @@ CREATE TABLE execution_hops (
 CREATE INDEX ix_execution_hops_created_at ON execution_hops (created_at)
 -- next
 CREATE INDEX ix_job_executions_rare_of_job ON executions (job_id, scheduled_for) WHERE state IN ('cancelled', 'dead', 'skipped')
+-- next
+CREATE INDEX ix_watermarks_cookie_scans ON watermarks (stream) WHERE substr(stream, 1, 8) = 'cookies:'
+-- next
+CREATE INDEX ix_job_executions_held ON executions (hold, job_id, scheduled_for) WHERE hold IS NOT NULL
+-- next
+CREATE INDEX ix_jobs_open_webhook ON jobs (trigger_webhook) WHERE rtrim(replace(replace(replace(COALESCE(trigger_webhook, ''), '*', ''), '{', ''), '//', ''), '/') <> COALESCE(trigger_webhook, '')
+-- next
+CREATE INDEX ix_jobs_open_channel ON jobs (trigger_channel) WHERE replace(replace(replace(COALESCE(trigger_channel, ''), '*', ''), '?', ''), '[', '') <> COALESCE(trigger_channel, '')
