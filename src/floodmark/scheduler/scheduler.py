@@ -23,8 +23,8 @@ from floodmark.triggers import trigger_of
 
 # As many as a step can write in a tenth of a second; much of its time does not depend on their number.
 _AT_ONCE = 1000
-# Portions that are fired at the same time by a scheduler that is behind.
-_PORTIONS = 2
+# Portions that a scheduler that is behind fires at the same time, and one after the other, in a step.
+_BESIDE, _IN_TURN = 2, 4
 _INSTANT = timedelta(microseconds=1)
 
 _STATES = {
@@ -58,11 +58,18 @@ class Scheduler:
 
     async def _fire_together(self) -> list[Fired]:
         """Fire several portions, which never have a job in common: while one is being written, another is decided."""
-        found = await asyncio.gather(*(self._fire() for _ in range(_PORTIONS)), return_exceptions=True)
+        found = await asyncio.gather(*(self._fire_in_turn() for _ in range(_BESIDE)), return_exceptions=True)
         for failed in found:
             if isinstance(failed, BaseException):
                 raise failed
-        return [fired for fired in found if isinstance(fired, Fired)]
+        return [fired for some in found if not isinstance(some, BaseException) for fired in some]
+
+    async def _fire_in_turn(self) -> list[Fired]:
+        """Fire some portions one after the other, without waiting for those that are fired beside them."""
+        found: list[Fired] = []
+        while len(found) < _IN_TURN and (not found or found[-1].looked_at >= _AT_ONCE):
+            found.append(await self._fire())
+        return found
 
     async def _fire(self) -> Fired:
         """Fire a portion of the due jobs."""

@@ -62,11 +62,13 @@ class Worker:
         self._ended: list[Settlement] = []
         self._work, self._room, self._outcome = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._busy, self._written = 0, 0
+        # Executions that were asked for and have not arrived.
+        self._asked = 0
         self._pace, self._pace_since = 0.0, time.monotonic()
         self.is_draining = False
         self._stopping, self._is_over = False, False
-        # The last call of `lease` returned a full batch, so there is probably more.
-        self._is_flowing = False
+        # Set while calls of `lease` return full batches, so that there is probably more.
+        self._flow = asyncio.Event()
 
     @property
     def is_leaving(self) -> bool:
@@ -83,7 +85,7 @@ class Worker:
         slots = [asyncio.create_task(self._slot(), name=f"slot-{n}") for n in range(self.slots)]
         settling = asyncio.create_task(self._settle_all(), name="settling")
         try:
-            await asyncio.gather(self._fetch_leases(), self._fetch_offers())
+            await asyncio.gather(self._fetch_leases(), self._fetch_more_leases(), self._fetch_offers())
             self._work.set()
             await asyncio.gather(*slots)
             # Not before: the last call of `lease` may have returned executions after `stop`.
@@ -110,6 +112,7 @@ class Worker:
         self._stopping = True
         self._release(len(self._ready))
         self._room.set()
+        self._flow.set()
         if self._affinity is not None:
             self._affinity.bell.ring()
 
@@ -142,27 +145,43 @@ class Worker:
     async def _fetch_leases(self) -> None:
         failures = 0
         while not self._stopping:
-            room = self._count_room()
-            if self.is_draining or room < 1:
+            if not (room := self._count_room()):
                 self._room.clear()
                 await self._room.wait()
                 continue
-            try:
-                leases = await self._queue.lease(room, worker=self.name, ttl=self._ttl, wait=_WAIT)
-                failures = 0
-            except Exception as error:  # noqa: BLE001 - a worker survives every failure of its stores; it is reported
-                failures += 1
-                self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
+            failures = 0 if await self._lease(room, _WAIT) else failures + 1
+            if failures:
                 await asyncio.sleep(_pause_after(failures))
-                continue
-            if leases:
-                failpoint("lease.claimed")
-            self._is_flowing = len(leases) == self._batch
-            if self._affinity is not None:
-                leases = await self._affinity.offer(leases)
-            self._accept(leases)
-            # Start these executions before asking for more.
-            await asyncio.sleep(0)
+
+    async def _fetch_more_leases(self) -> None:
+        """Lease the next batch while one is on its way, as long as batches are full."""
+        while not self._stopping:
+            await self._flow.wait()
+            if not (room := self._count_room()):
+                self._room.clear()
+                await self._room.wait()
+            elif not await self._lease(room, timedelta()):
+                self._flow.clear()
+
+    async def _lease(self, room: int, wait: timedelta) -> bool:
+        """Lease executions and let them start; returns False after a failure, which is reported."""
+        self._asked += room
+        try:
+            leases = await self._queue.lease(room, worker=self.name, ttl=self._ttl, wait=wait)
+        except Exception as error:  # noqa: BLE001 - a worker survives every failure of its stores; it is reported
+            self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
+            return False
+        finally:
+            self._asked -= room
+        if leases:
+            failpoint("lease.claimed")
+        (self._flow.set if len(leases) == self._batch else self._flow.clear)()
+        if self._affinity is not None:
+            leases = await self._affinity.offer(leases)
+        self._accept(leases)
+        # Start these executions before asking for more.
+        await asyncio.sleep(0)
+        return True
 
     async def _fetch_offers(self) -> None:
         """Lease the executions that other workers offer to this one, while it has room for them."""
@@ -208,9 +227,11 @@ class Worker:
 
     def _count_room(self) -> int:
         """Return how many executions to lease now."""
+        if self.is_draining:
+            return 0
         space = self._count_space()
         # While executions are ready to start, prefer a full batch a little later to a small one now.
-        return 0 if self._ready and space < self._batch else min(space, self._batch)
+        return 0 if self._ready and space < self._batch else max(0, min(space, self._batch))
 
     def _count_space(self) -> int:
         """Return the number of slots that are free or will be free very soon.
@@ -222,8 +243,8 @@ class Worker:
             self._pace = self._written / (now - self._pace_since) * _AHEAD_SECONDS
             self._written, self._pace_since = 0, now
         # One batch is being written and one starts, while the next ones are leased.
-        ahead = min(4 * self._batch, max(int(self._pace), self._written))
-        return self.slots + ahead - len(self._held)
+        ahead = min(8 * self._batch, max(int(self._pace), self._written))
+        return self.slots + ahead - len(self._held) - self._asked
 
     async def _slot(self) -> None:
         while True:
@@ -293,7 +314,7 @@ class Worker:
     async def _gather(self) -> None:
         """Wait a moment for more outcomes while executions are starting: one write for all of them."""
         for _ in range(_GATHER_TIMES):
-            if not (self._ready or self._is_flowing) or len(self._ended) >= 2 * self._batch:
+            if not (self._ready or self._flow.is_set()) or len(self._ended) >= 2 * self._batch:
                 return
             await asyncio.sleep(_GATHER_SECONDS)
 
