@@ -6,6 +6,7 @@ input ends.
 
 import asyncio
 import gzip
+import random
 import re
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from floodmark.process import eventloop
 from floodmark.settings import Settings
 from floodmark.wiring.resources import open_resources
 
-# As the script of the dashboard refreshes: after events, at the next whole second.
-_SHORTEST, _IDLE = 1.0, 15.0
+# As the script of the dashboard refreshes: after events, soon after the next whole second.
+_SHORTEST, _SPREAD, _IDLE = 1.0, 0.2, 15.0
 _VERSION = re.compile(r'id="([\w-]+)" data-live data-version="(\w+)"')
 _ACCEPT = "Accept: text/html\r\nAccept-Encoding: gzip\r\n"
 _KINDS = ("execution", "change", "limit", "breaker", "worker")
@@ -138,7 +139,7 @@ class OpenDashboard:
                 async with asyncio.timeout(_IDLE):
                     await self._happened.wait()
             self._happened.clear()
-            await asyncio.sleep(_SHORTEST - time.time() % _SHORTEST)
+            await asyncio.sleep(_SHORTEST - time.time() % _SHORTEST + _SPREAD * random.random())
 
 
 @asynccontextmanager

@@ -36,10 +36,12 @@ EVERY = timedelta(seconds=10)
 class Lateness:
     """How late executions started, in milliseconds, how many did not start, and the load by the clients.
 
+    `fired`: how late the step of the scheduler was that wrote them.
     `disturbed`: executions that are not counted because the machine gave its cores to others at that time.
     """
 
     late: list[float]
+    fired: list[float]
     unstarted: int
     answered: int = 0
     refused: int = 0
@@ -50,6 +52,7 @@ class Lateness:
         """Combine rounds: in one of them the 99th percentile is one of the largest values, which varies too much."""
         return cls(
             late=sorted(late for one in found for late in one.late),
+            fired=sorted(late for one in found for late in one.fired),
             unstarted=sum(one.unstarted for one in found),
             answered=sum(one.answered for one in found),
             refused=sum(one.refused for one in found),
@@ -57,13 +60,23 @@ class Lateness:
         )
 
     def __str__(self) -> str:
+        return f"p50 {median(self.late):.0f} ms, p99 {self.p99:.0f} ms, {self.notes}"
+
+    @property
+    def notes(self) -> str:
+        """How many executions are not in the figures."""
         left_out = f", {self.disturbed} left out" if self.disturbed else ""
-        return f"p50 {median(self.late):.0f} ms, p99 {self.p99:.0f} ms, {self.unstarted} not started{left_out}"
+        return f"{self.unstarted} not started{left_out}"
 
     @property
     def p99(self) -> float:
         """Return the lateness that one execution in a hundred exceeds."""
         return percentile(self.late, 99) if self.late else float("inf")
+
+    @property
+    def fired_p99(self) -> float:
+        """Return the same until an execution was fired."""
+        return percentile(self.fired, 99) if self.fired else float("inf")
 
 
 async def given_interval_jobs(resources: Resources, count: int) -> None:
@@ -110,13 +123,14 @@ async def lateness(resources: Resources, url: str, *, seconds: float, clients: i
         # Executions that were due at the very end may not have started yet.
         await asyncio.sleep(2)
     cell = job_executions.c
-    query = select(cell.scheduled_for, cell.started_at).where(cell.scheduled_for.between(since, until))
+    query = select(cell.scheduled_for, cell.created_at, cell.started_at).where(cell.scheduled_for.between(since, until))
     async with resources.database.reading() as connection:
         rows = (await connection.execute(query)).all()
     started = [row for row in rows if row.started_at]
     counted = [row for row in started if not stolen.is_near(row.scheduled_for)]
     return Lateness(
         late=sorted((row.started_at - row.scheduled_for).total_seconds() * 1000 for row in counted),
+        fired=sorted((row.created_at - row.scheduled_for).total_seconds() * 1000 for row in counted),
         unstarted=len(rows) - len(started),
         disturbed=len(started) - len(counted),
         answered=sum(answered for answered, _ in counts),

@@ -430,11 +430,13 @@ class Floodmark:
         from .api.app import create_app  # noqa: PLC0415
         from .api.turnstile import ALONE, BESIDE_WORK  # noqa: PLC0415
         from .dashboard.routes import dashboard_routes  # noqa: PLC0415
+        from .runtime.page_server import OffloadRefreshes, PageServer  # noqa: PLC0415
 
         await require_token_to_listen(resources, host)
         # Both roles, or none: then nothing else is done here.
         app = create_app(resources, turns=BESIDE_WORK if worker else ALONE, pages=dashboard_routes())
-        return HttpServer(app, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
+        served = OffloadRefreshes(app, PageServer(resources.name, self.settings, app.state.live)) if worker else app
+        return HttpServer(served, host, usual if port is None else port, fallback=is_any, leaving=app.state.live.close)
 
 
 async def _log_failure(work: Awaitable[None]) -> None:

@@ -173,6 +173,15 @@ def _assume_json(scope: Scope, headers: Headers) -> Scope:
     return {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
 
 
+def decode_params(scope: Scope) -> None:
+    """Decode what `Edge` has left in the parameters of a matched path: %2F and %25."""
+    params = scope.get("path_params")
+    if params:
+        scope["path_params"] = {
+            name: unquote(value) if isinstance(value, str) else value for name, value in params.items()
+        }
+
+
 def _too_large(most: int) -> tuple[int, str, str]:
     return 413, f"a request may have {most} bytes at most", "send less at once, or raise API_BODY_MAX"
 

@@ -5,17 +5,17 @@ bounded queue; a listener that is too slow is dropped, and continues from its la
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 import structlog
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.audit import Actor
-from floodmark.model.execution import ENDED
 from floodmark.model.shapes import event_shape, execution_shape
 from floodmark.operations.health import worker_shape
 from floodmark.operations.local import LocalOperations
@@ -23,12 +23,15 @@ from floodmark.security.masking import mask_answer
 from floodmark.store.port import Event
 from floodmark.wiring.resources import Resources
 
-from .changed_executions import changed_executions
+from .changed_executions import ChangedExecutions
 
 Kind = Literal["execution", "item", "change", "limit", "breaker", "worker"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-LOOK_SECONDS = 0.5
+# How often executions and items are read, and how often everything else is, which changes seldom.
+_LOOK_SECONDS, _OTHERS_SECONDS = 0.5, 0.9
+# Open pages ask for themselves soon after each whole second. Just before is the best time to look for them.
+_BEFORE_PAGES_ASK = 0.15
 HEARTBEAT_SECONDS = 15.0
 # How often the token of a listener is checked: it may have been revoked.
 CHECK_SECONDS = 1.0
@@ -65,13 +68,13 @@ class LiveListener:
         self.kinds = frozenset(kinds)
         self.waiting: asyncio.Queue[Message | None] = asyncio.Queue(MOST_QUEUED)
         self.is_dropped = False
-        self._joins, self._newest = joins, dict[Kind, Message]()
+        self.joins, self._newest = joins, dict[Kind, Message]()
 
     def give(self, message: Message) -> None:
         """Queue a message; a listener without room is dropped."""
         if self.is_dropped or message.kind not in self.kinds:
             return
-        if self._joins:
+        if self.joins:
             is_waiting = message.kind in self._newest
             self._newest[message.kind] = message
             if is_waiting:
@@ -98,11 +101,11 @@ class LiveListener:
 class Live:
     """The feed of one process."""
 
-    def __init__(self, resources: Resources, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._operations = LocalOperations(resources, Actor(who="live", via="api"))
         self._log, self._audit = resources.repositories.events, resources.repositories.audit
         self._database, self._clock = resources.database, resources.clock
-        self._look_seconds = look_seconds
+        self._others_at = 0.0
         self._listeners: set[LiveListener] = set()
         self._poller: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -111,6 +114,12 @@ class Live:
         self.version = 0
         """Grows with every change that listeners are told of."""
         self._seen: dict[Kind, dict[str, Any]] = {}
+        self._executions = ChangedExecutions(self._database, self._clock)
+
+    @property
+    def open_pages(self) -> int:
+        """The number of pages of the dashboard that listen."""
+        return sum(listener.joins for listener in self._listeners)
 
     @property
     def is_full(self) -> bool:
@@ -208,7 +217,8 @@ class Live:
 
     async def _poll(self) -> None:
         """Poll the store until nobody listens."""
-        self._seen = {}
+        self._seen, self._executions = {}, ChangedExecutions(self._database, self._clock)
+        self._others_at = 0.0
         is_begun = False
         while self._listeners and not self._is_closing:
             self._wake.clear()
@@ -223,16 +233,24 @@ class Live:
             self._began.set()
             if not is_behind:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._look_seconds):
+                    async with asyncio.timeout(self._until_next_look()):
                         await self._wake.wait()
         self._began.set()
         self._poller = None
 
+    def _until_next_look(self) -> float:
+        if self.open_pages < len(self._listeners):
+            return _LOOK_SECONDS
+        return 1 - (time.time() + _BEFORE_PAGES_ASK) % 1
+
     async def poll_once(self) -> bool:
         """Send the changes since the last poll to all listeners; return whether there are more."""
-        executions, fleet = await self._execution_changes(), await self._fleet_changes()
-        changes, items = await self._operator_changes(), await self._items()
-        messages = [*executions, *fleet, *changes, *items]
+        executions, items, others = await self._execution_changes(), await self._items(), list[Message]()
+        now = asyncio.get_running_loop().time()
+        if now >= self._others_at:
+            self._others_at = now + _OTHERS_SECONDS
+            others = [*await self._fleet_changes(), *await self._operator_changes()]
+        messages = [*executions, *others, *items]
         self.version += bool(messages)
         # No await from here on: a listener that joins gets either all of these messages or none.
         for message in messages:
@@ -241,12 +259,10 @@ class Live:
         return len(items) == EVENTS_AT_ONCE
 
     async def _execution_changes(self) -> list[Message]:
-        before = self._seen.get("execution", {})
-        under_way = [execution_id for execution_id, row in before.items() if row.state not in ENDED]
-        rows = await changed_executions(self._database, self._clock, under_way)
-        # A renewed lease is not a change.
-        found = {row.execution_id: (replace(row, lease_until=None), execution_shape(row)) for row in rows}
-        return self._changes("execution", found)
+        # Open pages get one message for all changes: in a busy fleet, the others need not be read.
+        wants_each = any("execution" in listener.kinds and not listener.joins for listener in self._listeners)
+        rows = await (self._executions.next() if wants_each else self._executions.next(1))
+        return [_message("execution", execution_shape(row)) for row in rows]
 
     async def _fleet_changes(self) -> list[Message]:
         fleet = await self._operations.fleet()
@@ -269,8 +285,8 @@ class Live:
         if before is None:
             return []
         changed = [_message(kind, shape) for name, (mark, shape) in found.items() if before.get(name) != mark]
-        if kind in ("execution", "change"):
-            # Ended executions and old changes are watched for a while and then dropped: they are not gone.
+        if kind == "change":
+            # Old changes are watched for a while and then dropped: they are not gone.
             return changed
         key = "worker" if kind == "worker" else "key"
         return changed + [_message(kind, {key: name, "gone": True}) for name in before if name not in found]

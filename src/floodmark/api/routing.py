@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -17,6 +16,8 @@ from starlette.types import Scope
 
 from floodmark.model.strict_json import NotJson, read_json
 from floodmark.security.masking import mask_answer
+
+from .edge import decode_params
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -74,11 +75,7 @@ class Route(APIRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match the path as `Edge` leaves it, where %2F and %25 are not decoded yet."""
         match, child = super().matches(scope)
-        params = child.get("path_params")
-        if params:
-            child["path_params"] = {
-                name: unquote(value) if isinstance(value, str) else value for name, value in params.items()
-            }
+        decode_params(child)
         return match, child
 
 

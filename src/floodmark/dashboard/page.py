@@ -4,7 +4,7 @@ import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from starlette.types import Scope
 
 from floodmark.api.access import access_of
 from floodmark.api.addresses import is_private, prefix_of, route_path
+from floodmark.api.edge import decode_params
 from floodmark.api.live import Kind
 from floodmark.api.problems import HttpError, http_status_of
 from floodmark.errors import FloodmarkError
@@ -65,11 +66,7 @@ class PageRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match the path as `Edge` leaves it, where %2F and %25 are not decoded yet."""
         match, child = super().matches(scope)
-        params = child.get("path_params")
-        if params:
-            child["path_params"] = {
-                name: unquote(value) if isinstance(value, str) else value for name, value in params.items()
-            }
+        decode_params(child)
         return match, child
 
 
@@ -212,5 +209,5 @@ async def _error_page(request: Request, error: FloodmarkError) -> Response:
     try:
         view = View(request, await access_of(request.app).visitor(request))
     except HttpError:
-        return Response(f"{title}: {mask_text(str(error))}. {mask_text(error.hint)}", status, media_type="text/plain")
+        return Response(f"{title}: {mask_text(error.in_full())}", status, media_type="text/plain")
     return html(view, "error.html", values, status=status)

@@ -535,6 +535,11 @@ class Settings(BaseModel):
         description="URL at which the internet reaches the API and the dashboard, without /api/v2. Needed for WebSub"
         " hubs of feeds, and for a proxy with a path prefix that it does not strip or name.",
     )
+    dashboard_process_from: CountOrNone = Field(
+        default=3,
+        description="Number of open dashboards from which `floodmark up` lets a second process refresh them, so that"
+        " jobs do not wait for pages. It takes about 100 MB. 0: never.",
+    )
     api_body_max: Count = Field(default=1_048_576, description="Maximum size of an API request body, in bytes.")
     api_cors_origins: Text | None = Field(
         default=None, description="Web origins that may use the API from a browser, separated by commas."

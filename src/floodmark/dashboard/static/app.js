@@ -5,6 +5,7 @@ const root = document.body.dataset.root;
 const oldest = 2000;            // A page older than this says so, in milliseconds.
 const shortestRefresh = 1000;   // The shortest time between two refreshes.
 const longestRefresh = 10000;   // A refresh that takes longer has failed.
+const spread = 200;             // Open dashboards ask within this time, in milliseconds.
 const settleAfter = 1200;       // The time until a page is asked for once more after something happened.
 const retryAfter = 2000;        // The time until a failed request is repeated.
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -108,8 +109,9 @@ function hangUp() {
 
 function refresh() {
   changedAt = changedAt || Date.now();
-  // At the next whole second: open dashboards ask at the same moment, and the server makes their page once.
-  later(shortestRefresh - Date.now() % shortestRefresh);
+  // Soon after the next whole second of the server: it has looked for changes just before, makes the page of all open
+  // dashboards once, and answers them one by one.
+  later(shortestRefresh - (Date.now() + skew) % shortestRefresh + spread * Math.random());
 }
 
 function later(wait) {
