@@ -93,6 +93,19 @@ async def test_everything_is_on_one_page(any_site: Site) -> None:
     assert "without a tag" in by_tag
 
 
+async def test_the_first_hour_of_an_installation_is_shown_large(site: Site) -> None:
+    chosen = re.compile(r'aria-current="true">(1 h|6 h)<')
+    async with site.client() as client:
+        assert chosen.findall((await client.get("/")).text) == ["1 h"]
+        assert chosen.findall((await client.get("/?hours=6")).text) == ["6 h"]
+
+
+async def test_an_older_installation_shows_six_hours(site: Site) -> None:
+    await given_past(site)
+    async with site.client() as client:
+        assert re.findall(r'aria-current="true">(1 h|6 h)<', (await client.get("/")).text) == ["6 h"]
+
+
 async def test_parts_that_an_open_page_has_are_not_sent_again(site: Site) -> None:
     await given_past(site)
     await given_sources(site, fine=0.5)
@@ -204,6 +217,9 @@ def fresh(**levels: int) -> FreshnessMap:
     return FreshnessMap(kinds=[MapGroup(name="web", jobs=sum(levels.values()), levels=counts)])
 
 
+UNCHECKED = "sources have not been checked yet"
+
+
 @pytest.mark.parametrize(
     ("seen", "found", "expected"),
     [
@@ -214,6 +230,8 @@ def fresh(**levels: int) -> FreshnessMap:
         ({"dead_letters": 1}, fresh(fresh=1), (f"Jobs run on time, but {FAILED} and waits for a decision.", "warn")),
         ({}, fresh(late=1, very_late=1), ("Jobs run, but 2 sources are late for their rhythm.", "warn")),
         ({}, fresh(fresh=1200, behind=34, off=5), ("Everything runs on time: 1,200 of 1,234 sources are fresh.", "ok")),
+        ({}, fresh(fresh=1, new=2), (f"Everything runs on time: 1 of 1 source is fresh, 2 {UNCHECKED}.", "ok")),
+        ({}, fresh(new=1, off=1), ("Everything is ready. 1 source has not been checked yet.", "ok")),
         ({}, fresh(), ("Everything is ready.", "ok")),
     ],
 )  # fmt: skip

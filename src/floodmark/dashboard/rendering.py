@@ -117,12 +117,10 @@ def _duration(value: timedelta | float | None) -> str:
 
 
 def format_count(value: float | None) -> str:
-    """Return a number with thousands apart: 4 812 000 with narrow spaces."""
+    """Return a number with separated thousands, as everywhere else: 4,812,000."""
     if value is None:
         return "-"
-    return (
-        f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else f"{value:,.1f}".replace(",", "\u202f")
-    )
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def format_size(value: float | None) -> str:

@@ -57,7 +57,7 @@ _DELIVERIES_KEPT = timedelta(days=1)
 _BUDGETS = timedelta(minutes=1)
 _SHADOW = timedelta(seconds=15)
 _MEASURE = timedelta(seconds=15)
-# After a measurement, pause for this many times its duration, so that it uses at most a twentieth of one core.
+# After measurements, pause for this many times their duration, so that they use at most a twentieth of one core.
 _MEASURE_REST = 20
 _NOTIFY = timedelta(seconds=5)
 _COUNT = timedelta(seconds=5)
@@ -91,7 +91,7 @@ class SchedulerRole:
         self._fire_bell, self._rescue_bell = resources.signals.bell(Topic.JOBS), resources.signals.bell(Topic.WORKERS)
         self._measure_bell, self._requeue_bell, self._election_bell = Bell(), Bell(), Bell()
         self._intake = build_intake(resources)
-        self._measure_at = 0.0
+        self._measure_at, self._measured_in = 0.0, 0.0
         self._measuring = StateMeasurer(resources.database, resources.clock, resources.repositories.staleness)
         self._overview = OverviewReader(resources.database, resources.clock, resources.repositories)
         self._sinks, self._ledgers = resources.repositories.sinks, resources.repositories.ledgers
@@ -205,12 +205,16 @@ class SchedulerRole:
         return timedelta() if recorded is not None and recorded.is_behind else None
 
     async def _measure_within_reason(self) -> None:
-        """Measure less often the longer it takes: some measurements read every job."""
+        """Measure less often the longer it takes: some measurements read every job.
+
+        A single slow one does not count: the first competes with everything else that a process does at its start.
+        """
         now = asyncio.get_running_loop().time
         began = now()
         if began >= self._measure_at:
             await self.measure()
-            self._measure_at = now() + (now() - began) * _MEASURE_REST
+            before, self._measured_in = self._measured_in, now() - began
+            self._measure_at = now() + min(before, self._measured_in) * _MEASURE_REST
 
     async def measure(self) -> None:
         """Measure the values of the metrics and of the overview, as the leader."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from floodmark.dashboard.page import page
@@ -10,13 +10,14 @@ from floodmark.dashboard.regions import read_rarely
 from floodmark.dashboard.view import View
 from floodmark.model.fleet import Overview, Running
 from floodmark.model.freshness_map import FreshnessLevel, FreshnessMap
+from floodmark.model.minutes import MinuteReport
 from floodmark.model.notification_channels import ChannelRow
 from floodmark.model.search import IndexStatus
 from floodmark.model.sinks import SinkRow
 from floodmark.rules.sinks import is_stuck
 
 HOURS = {"1": "1 h", "6": "6 h", "24": "24 h", "168": "7 days"}
-_USUAL_HOURS = "6"
+_USUAL_HOURS, _FIRST_HOURS = "6", "1"
 # Thinner bars would say no more.
 _BARS = 180
 
@@ -24,8 +25,7 @@ _BARS = 180
 @page("/", "overview.html", live=("execution", "change", "limit", "breaker", "worker"))
 async def show_overview(view: View) -> Mapping[str, Any]:
     """Show how things are."""
-    operations, hours = view.operations, view.query("hours") or ""
-    hours = hours if hours in HOURS else _USUAL_HOURS
+    operations = view.operations
     overview = await operations.overview()
     fresh = await read_rarely(view, "map", operations.freshness_map)
     accounts = await read_rarely(view, "accounts", lambda: operations.accounts(limit=200))
@@ -33,7 +33,7 @@ async def show_overview(view: View) -> Mapping[str, Any]:
     sinks = await read_rarely(view, "sinks", operations.sinks)
     channels = await read_rarely(view, "channels", operations.notification_channels)
     index = await read_rarely(view, "search index", operations.search_index)
-    minutes = await read_rarely(view, f"minutes {hours}", lambda: operations.minutes(float(hours), rows=_BARS))
+    hours, minutes = await _read_minutes(view, overview.at)
     return {
         "overview": overview,
         "sentence": summarise(overview, fresh),
@@ -49,6 +49,22 @@ async def show_overview(view: View) -> Mapping[str, Any]:
         "is_empty": not fresh.jobs and not (await operations.jobs(limit=1)).items,
         "progress": {run.execution_id: progress_of(run, overview.at) for run in overview.running},
     }
+
+
+async def _read_minutes(view: View, now: datetime) -> tuple[str, MinuteReport]:
+    """Return how many hours to show, and what happened in them: in an installation's first hour, that hour."""
+
+    async def read(hours: str) -> tuple[str, MinuteReport]:
+        found = await read_rarely(view, f"minutes {hours}", lambda: view.operations.minutes(float(hours), rows=_BARS))
+        return hours, found
+
+    asked = view.query("hours")
+    if asked in HOURS:
+        return await read(asked)
+    hours, found = await read(_USUAL_HOURS)
+    begin = now - timedelta(hours=float(_FIRST_HOURS))
+    is_young = not any(row.created or row.items_new or row.items_changed for row in found.rows if row.at < begin)
+    return await read(_FIRST_HOURS) if is_young else (hours, found)
 
 
 class DeliveryFact(NamedTuple):
@@ -130,11 +146,17 @@ def summarise(overview: Overview, fresh: FreshnessMap | None = None) -> tuple[st
 
 
 def _all_well(levels: Mapping[FreshnessLevel, int]) -> str:
-    timed = sum(count for level, count in levels.items() if level is not FreshnessLevel.OFF)
+    new = levels[FreshnessLevel.NEW]
+    unchecked = f"{_count_sources(new)} not been checked yet"
+    timed = sum(levels.values()) - levels[FreshnessLevel.OFF] - new
     if not timed:
-        return "Everything is ready."
-    fresh = levels[FreshnessLevel.FRESH]
-    return f"Everything runs on time: {fresh:,} of {timed:,} {'source is' if timed == 1 else 'sources are'} fresh."
+        return f"Everything is ready. {unchecked}." if new else "Everything is ready."
+    fresh = f"{levels[FreshnessLevel.FRESH]:,} of {timed:,} {'source is' if timed == 1 else 'sources are'} fresh"
+    return f"Everything runs on time: {fresh}{f', {unchecked}' if new else ''}."
+
+
+def _count_sources(count: int) -> str:
+    return f"{count:,} {'source has' if count == 1 else 'sources have'}"
 
 
 PAGES = (show_overview,)
