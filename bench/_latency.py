@@ -24,7 +24,7 @@ class Place(Struct, kw_only=True):
     """The servers to read from, and the number of executions per round."""
 
     count: int
-    redis: str
+    redis: str = ""
     database: str = ""
 
 
@@ -60,7 +60,7 @@ async def worker(place: Place) -> None:
         async for found in nothing():
             yield found
 
-    settings = Settings(database_url=place.database, redis_url=place.redis)
+    settings = Settings(database_url=place.database, redis_url=place.redis or None)
     async with open_resources(settings) as resources:
         tell(starts)
         await a_worker(resources, begun).run()

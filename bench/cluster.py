@@ -3,16 +3,19 @@
 python run.py bench cluster [executions] [rounds]
 
 All processes share the cores of this machine with the servers, so the rate shows what these cores carry, and the CPU
-time per execution what larger machines would.
+time per execution what larger machines would. As root on Linux, workers also run on three hosts: network namespaces
+that reach PostgreSQL through a proxy.
 """
 
 import asyncio
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count as numbers
 from pathlib import Path
 from statistics import median
@@ -21,14 +24,16 @@ from typing import Any, Literal
 from msgspec import Struct
 from sqlalchemy import text
 
+from faulty_proxy import FaultyProxy
 from floodmark import Floodmark
 from floodmark.settings import Settings
 from floodmark.wiring.resources import Resources
+from hosts import Hosts
 
 from ._executions import given_jobs
 from ._measuring import Report, both_servers, floodmark, nothing, ratio, run, server_cpu
 
-WORKERS, SCHEDULERS = (1, 2, 4, 8), 2
+WORKERS, SCHEDULERS, HOSTS = (1, 2, 4, 8), 2, 3
 PATIENCE_SECONDS = 180
 _TICKS = 100
 
@@ -56,17 +61,19 @@ def serve(role: Role, database_url: str, redis_url: str) -> None:
 
 
 class Cluster:
-    """Running processes."""
+    """Running processes. `reach`: the database URL of workers. `hosts`: the network namespaces that they run in."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, *, reach: str, hosts: Sequence[str]) -> None:
+        self._settings, self._reach, self._hosts = settings, reach, hosts
         self._processes: dict[Role, list[subprocess.Popen[str]]] = {"scheduler": [], "worker": []}
 
     def start(self, role: Role, count: int) -> None:
         """Start processes, and wait until they are up."""
-        command = [sys.executable, "-m", "bench.cluster", role, self._settings.database_url]
-        command.append(self._settings.redis_url or "")
-        started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        database = self._reach if role == "worker" else self._settings.database_url
+        command = [sys.executable, "-m", "bench.cluster", role, database, self._settings.redis_url or ""]
+        enter = [["ip", "netns", "exec", name] for name in self._hosts] if role == "worker" else []
+        commands = [[*enter[number % len(enter)], *command] if enter else command for number in range(count)]
+        started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         self._processes[role] += started
         for process in started:
             assert process.stdout is not None
@@ -105,23 +112,27 @@ def _cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def _running(settings: Settings, workers: int) -> Iterator[Cluster]:
-    cluster = Cluster(settings)
-    try:
+def _running(settings: Settings, workers: int, hosts: Hosts | None) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        reach = settings.database_url
+        if hosts is not None:
+            reach = stack.enter_context(FaultyProxy(reach, host=hosts.address("sql"))).url
+        cluster = Cluster(settings, reach=reach, hosts=() if hosts is None else hosts.names)
+        stack.callback(cluster.stop)
         cluster.start("scheduler", SCHEDULERS)
         cluster.start("worker", workers)
         yield cluster
-    finally:
-        cluster.stop()
 
 
-async def measure(settings: Settings, workers: int, executions: int, server: int | None) -> Load:
+async def measure(
+    settings: Settings, workers: int, executions: int, server: int | None, hosts: Hosts | None = None
+) -> Load:
     """Let a cluster run jobs that are all due at once."""
     async with floodmark(settings) as resources:
         if resources.redis is not None:
             # Two installations cannot share a prefix.
             await resources.redis.flushall()
-        with _running(settings, workers) as cluster:
+        with _running(settings, workers, hosts) as cluster:
 
             def used() -> tuple[float, float, float]:
                 return cluster.cpu("worker"), cluster.cpu("scheduler"), server_cpu(server)
@@ -158,29 +169,35 @@ async def _execute(resources: Resources, statement: str) -> Any:
 
 async def main(executions: int = 20_000, rounds: int = 3) -> None:
     names, report = numbers(), Report(f"{executions:,} no-op executions, {SCHEDULERS} schedulers, one PostgreSQL")
-    with both_servers() as (postgres, valkey):
-        for where, redis in (("PostgreSQL alone", None), ("Redis + PostgreSQL", valkey.url)):
-            found: dict[int, list[Load]] = {workers: [] for workers in WORKERS}
+    with both_servers() as (postgres, valkey), ExitStack() as stack:
+
+        async def measure_all(where: str, redis: str | None, counts: Sequence[int], hosts: Hosts | None = None) -> None:
+            found: dict[int, list[Load]] = {workers: [] for workers in counts}
             for _ in range(rounds):
-                for workers in WORKERS:
+                for workers in counts:
                     name = f"cluster{next(names)}"
                     settings = Settings(database_url=postgres.create_database(name), redis_url=redis)
                     try:
-                        found[workers].append(await measure(settings, workers, executions, postgres.pid))
+                        found[workers].append(await measure(settings, workers, executions, postgres.pid, hosts))
                     finally:
                         postgres.drop_database(name)
-            for workers in WORKERS:
-                _add(report, where, workers, found[workers], found[1])
+            for workers in counts:
+                _add(report, where, workers, found[workers], found[counts[0]])
+
+        await measure_all("PostgreSQL alone", None, WORKERS)
+        await measure_all("Redis + PostgreSQL", valkey.url, WORKERS)
+        if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip"):
+            await measure_all(f"PostgreSQL alone, {HOSTS} hosts", None, (HOSTS,), stack.enter_context(Hosts(HOSTS)))
     report.print()
 
 
-def _add(report: Report, where: str, workers: int, loads: Sequence[Load], one: Sequence[Load]) -> None:
+def _add(report: Report, where: str, workers: int, loads: Sequence[Load], first: Sequence[Load]) -> None:
     used = [median(getattr(load, name) for load in loads) * 1e6 for name in ("worker", "scheduler", "server")]
     report.add(
         f"{where}, {workers} worker{'s' if workers > 1 else ''}",
         f"{median(load.rate for load in loads):,.0f}/s",
         "CPU per execution: workers {:.0f}, schedulers {:.0f}, PostgreSQL {:.0f} us".format(*used),
-        ratio([load.rate for load in loads], [load.rate for load in one]),
+        ratio([load.rate for load in loads], [load.rate for load in first]),
     )
 
 

@@ -5,7 +5,8 @@ python run.py bench latency [executions of a round] [rounds]
 The caller, the worker and the server are three processes, at 100 runs per second. The ways are `run_job` in Python, the
 force-run of the API, a webhook, and a message on a Redis channel. Each takes turns with a raw pair of XADD and
 XREADGROUP, round by round, on the same servers. No sample is left out. A ratio is the median of those of the rounds.
-The last row is the rate of `run_many`, which asks for all runs of a round in one call.
+Then follow calls of `run_job` without pauses, the rate of `run_many`, which asks for all runs of a round in one call,
+and two processes on one SQLite file.
 """
 
 import asyncio
@@ -32,11 +33,15 @@ from floodmark.settings import Settings
 from floodmark.wiring.resources import Resources
 
 from ._latency import Place, Role, Starts
-from ._measuring import EVENT, Report, Watch, both_servers, floodmark, interleaved, percentile, ratio, run
+from ._measuring import EVENT, Report, Watch, both_servers, floodmark, folder, interleaved, percentile, ratio, run
 from ._serving import request, serving
 
 EVERY = 0.01
 PATIENCE_SECONDS = 60
+# Whatever a raw pair takes.
+_ABSOLUTE = {50: "<= 3 ms", 99: "<= 6 ms"}
+# Calls under way at once, when the rate is measured.
+_AT_ONCE = 64
 
 
 class Receiver:
@@ -139,6 +144,27 @@ async def until_heard(resources: Resources, count: int) -> None:
         raise SystemExit("no leader listens to the channels") from None
 
 
+class Rate(NamedTuple):
+    """Calls of `run_job` without pauses: per second, and the CPU seconds of each."""
+
+    rate: float
+    cpu: float
+
+
+async def rate_of(worker: Receiver, local: LocalOperations, names: Sequence[str], at_once: int) -> Rate:
+    """Ask for all runs, with a number of calls under way at once, and wait until they have started."""
+
+    async def ask(some: Sequence[str]) -> None:
+        for name in some:
+            await local.run_job(name)
+
+    watch = Watch()
+    with watch.running():
+        await asyncio.gather(*(ask(names[number::at_once]) for number in range(at_once)))
+    await worker.starts()
+    return Rate(len(names) / watch.wall, watch.cpu / len(names))
+
+
 class Bulk(NamedTuple):
     """The runs per second of one call of `run_many`, and per second of its CPU time."""
 
@@ -186,24 +212,46 @@ async def main(count: int = 250, rounds: int = 10) -> None:
                         *(partial(a_round, worker, names, way) for way in ways.values()),
                     )
                     bulk = [await many(worker, local, names) for _ in range(rounds)]
+                    alone, together = await interleaved(
+                        rounds, *(partial(rate_of, worker, local, names, at_once) for at_once in (1, _AT_ONCE))
+                    )
         await redis.aclose()
     for way, found in zip(ways, ours, strict=True):
         add_rows(report, way, found, raw)
+    for what, rates, target in (("one after the other", alone, ""), (f"{_AT_ONCE} at once", together, ">= 2,000/s")):
+        rate, cpu = median(one.rate for one in rates), median(one.cpu for one in rates) * 1e3
+        report.add(f"run_job without pauses, {what}", f"{rate:,.0f}/s", target=target, figure=rate if target else None)
+        shown = f"{cpu:.2f} ms"
+        report.add(f"run_job without pauses, {what}, CPU of the caller", shown, target="<= 0.5 ms", figure=cpu)
     rate = median(one.rate for one in bulk)
     per_cpu = f"{median(one.cpu_rate for one in bulk):,.0f} per CPU s"
     report.add(f"run_many, {count} runs in one call", f"{rate:,.0f}/s", per_cpu, target=">= 10,000/s", figure=rate)
+    embedded = await on_one_file(count, rounds)
+    for p, target in ((50, "<= 50 ms"), (99, "")):
+        took = _of_all(embedded, p)
+        what = f"run_job, SQLite, to the start in a second process, p{p}"
+        report.add(what, f"{took:.2f} ms", target=target, figure=took)
     report.print()
+
+
+async def on_one_file(count: int, rounds: int) -> list[Round]:
+    """Ask for runs in this process that a worker in another one starts. Both have the same SQLite file."""
+    with folder() as place:
+        settings = Settings(database_url=f"sqlite:///{place}/latency.db")
+        async with floodmark(settings) as resources:
+            names = await given_triggered_jobs(resources, count)
+            local = LocalOperations(resources, Actor(who="bench", via="python"))
+            there = Place(count=count, database=settings.database_url)
+            async with Receiver.started("worker", there) as worker:
+                return [await a_round(worker, names, local.run_job) for _ in range(rounds)]
 
 
 def add_rows(report: Report, way: str, ours: Sequence[Round], raw: Sequence[Round]) -> None:
     for p, target in ((50, "<= 3.5x"), (99, "<= 5x")):
-        report.add(
-            f"{way}, p{p}",
-            f"{_of_all(ours, p):.2f} ms",
-            f"{_of_all(raw, p):.2f} ms raw pair",
-            ratio((percentile(one.took, p) for one in ours), (percentile(one.took, p) for one in raw)),
-            target,
-        )
+        took = _of_all(ours, p)
+        compared = ratio((percentile(one.took, p) for one in ours), (percentile(one.took, p) for one in raw))
+        report.add(f"{way}, p{p}", f"{took:.2f} ms", f"{_of_all(raw, p):.2f} ms raw pair", compared, target)
+        report.add(f"{way}, p{p}, in milliseconds", f"{took:.2f} ms", target=_ABSOLUTE[p], figure=took)
     mean = sum(one.cpu for one in ours) / len(ours), sum(one.cpu for one in raw) / len(raw)
     report.add(
         f"{way}, CPU of the caller",

@@ -16,7 +16,8 @@ from floodmark.wiring.resources import Resources
 
 from ._measuring import Report, both_servers, floodmark, folder, resident_megabytes, run
 
-DUE, STEPS = 100, 15
+DUE, STEPS = 100, 31
+_AT_ONCE = 50_000
 
 FILL = {
     "postgresql": """
@@ -49,8 +50,11 @@ async def measure(resources: Resources, sizes: list[int]) -> list[tuple[int, flo
 
 
 async def fill(resources: Resources, first: int, last: int) -> None:
-    async with resources.database.writing() as connection:
-        await connection.execute(text(FILL[resources.database.dialect]), {"first": first, "last": last})
+    # A statement may not take longer than a few seconds.
+    for start in range(first, last + 1, _AT_ONCE):
+        some = {"first": start, "last": min(last, start + _AT_ONCE - 1)}
+        async with resources.database.writing() as connection:
+            await connection.execute(text(FILL[resources.database.dialect]), some)
     if resources.database.dialect == "postgresql":
         async with resources.database.engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
