@@ -118,19 +118,25 @@ def test_an_album_is_one_event() -> None:
     assert learn(Activity(until=MONDAY, since=MONDAY), None, [MONDAY + 60] * 10, MONDAY + 60).items == 1
 
 
-@settings(max_examples=10)
-@given(st.floats(0.1, 1.5), st.integers(0, 1000))
-def test_a_source_without_times_is_learned_from_its_changes(per_poll: float, seed: int) -> None:
-    """Several changes between two polls look like one; the learned rate is right nevertheless."""
-    chance, activity = random.Random(seed), Activity(until=MONDAY, since=MONDAY, is_dated=False)
-    levels: list[float] = []
+@pytest.mark.parametrize("per_poll", [0.1, 0.4, 1.5])
+def test_a_source_without_times_is_learned_from_its_changes(per_poll: float) -> None:
+    """Several changes between two polls look like one; the learned rate is right nevertheless.
+
+    One source is learned to within a third; the mean of several, always the same ones, to within a few percent.
+    """
+    learned = [_learn_from_changes(per_poll, random.Random(seed)) for seed in range(8)]
+    assert sum(learned) / len(learned) == pytest.approx(per_poll / (4 * HOUR), rel=0.15)
+
+
+def _learn_from_changes(per_poll: float, chance: random.Random) -> float:
+    activity, levels = Activity(until=MONDAY, since=MONDAY, is_dated=False), list[float]()
     for _ in range(1500):
         passed = chance.uniform(0.5, 1.5) * 4 * HOUR
         changed = chance.random() < -math.expm1(-per_poll / (4 * HOUR) * passed)
         activity = learn_change(activity, changed, activity.until + passed, HABITS)
         levels.append(level_of(activity, HABITS))
     assert not activity.is_dated
-    assert sum(levels[500:]) / 1000 == pytest.approx(per_poll / (4 * HOUR), rel=0.3)
+    return sum(levels[500:]) / 1000
 
 
 def test_a_second_answer_of_one_poll_teaches_nothing() -> None:
