@@ -98,7 +98,7 @@ async def signed_in(browser: Browser, site: Site, role: Role) -> AsyncIterator[W
     )
     window = Window(await context.new_page(), site.url)
     await window.open("/sign-in")
-    await window.page.get_by_label("Token").fill(token)
+    await window.page.get_by_label("Token", exact=True).fill(token)
     await window.page.get_by_role("button", name="Sign in").click()
     await window.page.wait_for_url(f"{site.url}/")
     yield window

@@ -45,7 +45,7 @@ async def work_through(page: Any, url: str, token: str) -> None:
     """Sign in, read, act, and see it live: as a person would, at this address."""
     await page.goto(f"{url}/")
     await expect(page).to_have_url(f"{url}/sign-in")
-    await page.get_by_label("Token").fill(token)
+    await page.get_by_label("Token", exact=True).fill(token)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page).to_have_url(f"{url}/")
     await expect(page.locator("#live")).to_have_attribute("data-state", "on", timeout=60_000)

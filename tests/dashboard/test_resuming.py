@@ -160,8 +160,8 @@ async def test_a_question_is_answered_although_the_page_has_changed_meanwhile(si
 async def test_a_page_without_access_any_more_leads_to_the_sign_in(site: Site, window: Window) -> None:
     token = await site.token("read")
     page = await window.open("/jobs")
-    await page.get_by_label("Token").fill(token)
+    await page.get_by_label("Token", exact=True).fill(token)
     await page.get_by_role("button", name="Sign in").click()
     await is_live(page)
     await site.operations.revoke_token("a-read")
-    await expect(page.get_by_label("Token")).to_be_visible(timeout=120_000)
+    await expect(page.get_by_label("Token", exact=True)).to_be_visible(timeout=120_000)

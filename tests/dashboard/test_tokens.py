@@ -31,7 +31,7 @@ async def test_a_token_is_shown_once_and_everything_can_be_ended(site: Site, win
 
     # From now on a token is needed, also on this machine.
     await page.goto(f"{site.url}/tokens")
-    await page.get_by_label("Token").fill(text)
+    await page.get_by_label("Token", exact=True).fill(text)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page).to_have_url(f"{site.url}/tokens")
     assert text not in await page.content()
@@ -50,7 +50,7 @@ async def test_a_token_is_shown_once_and_everything_can_be_ended(site: Site, win
     await expect(page.locator("#t-sessions tbody tr")).to_have_count(1)
     await page.get_by_role("button", name="End all sessions").click()
     await page.get_by_role("button", name="Yes, do it").click()
-    await expect(page.get_by_label("Token")).to_be_visible()
+    await expect(page.get_by_label("Token", exact=True)).to_be_visible()
     assert (await site.operations.sessions()).items == []
 
 
