@@ -15,15 +15,17 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from floodmark.errors import Fenced, SlowDown
 from floodmark.model.batch import Batch, Item, Watermark
-from floodmark.model.execution import Queued, State
+from floodmark.model.execution import Lease, Queued, State
 from floodmark.model.job import Priority
 from floodmark.model.outcome import Done
 from floodmark.observability.events import ExecutionSettled, LeaseLost, StepFailed, WorkerDraining
 from floodmark.operations.views import Views
+from floodmark.queue.port import Queue
 from floodmark.repositories.jobs import Jobs
 from floodmark.rules.explain import explain
 from floodmark.rules.retries import Retries
@@ -51,7 +53,7 @@ from floodmark.testing.factories import (
 )
 from floodmark.wiring.resources import Resources
 from floodmark.worker.executor import Executor
-from floodmark.worker.worker import Worker
+from floodmark.worker.worker import _AHEAD_SECONDS, Worker
 
 pytest_plugins = ("backends",)
 pytestmark = pytest.mark.spec("V3", "G8")
@@ -237,6 +239,53 @@ async def test_a_worker_whose_loop_was_blocked_is_replaced_and_keeps_nothing(
         await thread
     assert [row["key"] for row in await rows_of(resources, items)] != ["late"]
     assert (await execution_of(resources, execution_id))["worker"] == "b"
+
+
+@pytest.mark.spec("G7")
+async def test_an_idle_worker_ends_when_it_is_stopped(resources: Resources) -> None:
+    """The call that waits for work has asked for all slots, so that there is no room for another call."""
+    async with working(resources, nothing) as worker:
+        await given_queued(resources)
+        await until(resources, done=1)
+        await is_idle(worker)
+
+
+@pytest.mark.spec("G2")
+async def test_a_call_that_found_nothing_leaves_its_room_to_the_other_one(resources: Resources) -> None:
+    """Two calls lease at once while there is much to do; one had asked for all slots, and the other waited for room."""
+    slow = SlowSecondCalls(resources.queue)
+    async with working(replace(resources, queue=slow), nothing, slots=2, batch=2) as worker:
+        await given_queued(resources, 2)
+        await eventually(slow.is_asked.is_set)
+        await until(resources, done=2)
+        await is_idle(worker)
+        slow.may_answer.set()
+        await given_queued(resources)
+        await until(resources, done=3)
+
+
+class SlowSecondCalls:
+    """A real queue that is slow to answer the calls that do not wait, and has nothing for them."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def lease(self, limit: int, *, worker: str, ttl: timedelta, wait: timedelta) -> list[Lease]:
+        if wait:
+            return await self._queue.lease(limit, worker=worker, ttl=ttl, wait=wait)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+async def is_idle(worker: Worker) -> None:
+    """Wait until what the worker did last no longer counts when it leases ahead."""
+    await asyncio.sleep(5 * _AHEAD_SECONDS)
+    assert worker.busy == 0
 
 
 @pytest.mark.spec("G1", "T6")

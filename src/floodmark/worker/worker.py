@@ -144,11 +144,7 @@ class Worker:
 
     async def _fetch_leases(self) -> None:
         failures = 0
-        while not self._stopping:
-            if not (room := self._count_room()):
-                self._room.clear()
-                await self._room.wait()
-                continue
+        while room := await self._wait_for_room():
             failures = 0 if await self._lease(room, _WAIT) else failures + 1
             if failures:
                 await asyncio.sleep(_pause_after(failures))
@@ -157,11 +153,19 @@ class Worker:
         """Lease the next batch while one is on its way, as long as batches are full."""
         while not self._stopping:
             await self._flow.wait()
-            if not (room := self._count_room()):
-                self._room.clear()
-                await self._room.wait()
-            elif not await self._lease(room, timedelta()):
+            room = await self._wait_for_room()
+            # The other call may have emptied the queue meanwhile.
+            if room and self._flow.is_set() and not await self._lease(room, timedelta()):
                 self._flow.clear()
+
+    async def _wait_for_room(self) -> int:
+        """Return how many executions to lease, as soon as there is room; 0 when the worker stops."""
+        while not self._stopping:
+            if room := self._count_room():
+                return room
+            self._room.clear()
+            await self._room.wait()
+        return 0
 
     async def _lease(self, room: int, wait: timedelta) -> bool:
         """Lease executions and let them start; returns False after a failure, which is reported."""
@@ -173,6 +177,8 @@ class Worker:
             return False
         finally:
             self._asked -= room
+            # The other call may be waiting for the room that this one has asked for.
+            self._room.set()
         if leases:
             failpoint("lease.claimed")
         (self._flow.set if len(leases) == self._batch else self._flow.clear)()
