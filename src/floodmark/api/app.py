@@ -27,16 +27,18 @@ from .routes.health import health
 from .routes.live import live
 from .routes.webhooks import flush_refusals, webhooks
 from .routes.websub import websub
+from .routing import PREFIX
 from .traced import Traced
 from .turnstile import ALONE, Admission, Turns
 
-PREFIX = "/api/v2"
 # Responses without an end, and downloads that take as long as they take.
 _ENDLESS = (f"{PREFIX}/live", "/export/file", "/media/file")
 # Paths for supervisors, load balancers and Prometheus.
 PROBED = ("/health", "/health/ready", "/health/live", "/health/details", "/metrics")
-# Under PREFIX, in the order in which the document lists them.
-_ROUTERS: tuple[APIRouter, ...] = (routes_of(Operations), webhooks, live)
+# In the order in which the document lists them.
+_ROUTERS: tuple[APIRouter, ...] = (routes_of(Operations), webhooks, live, websub, health)
+# Their routes are tried first: programs send webhooks and probes most often.
+_FREQUENT: tuple[APIRouter, ...] = (webhooks, health)
 
 
 def create_app(
@@ -70,8 +72,8 @@ def create_app(
     app.state.resources = resources
     app.state.live = None if resources is None else Live(resources)
     problems.install(app)
-    app.router.routes.extend([*_routes(), *pages])
-    app.openapi = lambda: document(app)  # type: ignore[method-assign] # the way FastAPI has for it
+    app.router.routes.extend([*_in_turn(), *pages])
+    app.openapi = lambda: document(app, _routes())  # type: ignore[method-assign] # the way FastAPI has for it
     used = settings or (resources.settings if resources is not None else Settings())
     _add_layers(app, used, None if resources is None else resources.tracing, turns)
     return app
@@ -80,12 +82,13 @@ def create_app(
 @cache
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes. They are built once per process: reading a hundred signatures takes a while."""
-    router = APIRouter(generate_unique_id_function=lambda route: route.name)
-    for some in _ROUTERS:
-        router.include_router(some, prefix=PREFIX)
-    router.include_router(websub)
-    router.include_router(health)
-    return router.routes
+    return [route for router in _ROUTERS for route in router.routes]
+
+
+def _in_turn() -> Sequence[BaseRoute]:
+    """Return the routes in the order in which a request is compared with them."""
+    frequent = [route for router in _FREQUENT for route in router.routes]
+    return [*frequent, *(route for route in _routes() if route not in frequent)]
 
 
 @asynccontextmanager

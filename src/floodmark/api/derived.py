@@ -32,7 +32,7 @@ from .access import access_of, require, resources_of
 from .addresses import is_private
 from .preconditions import call_if_match
 from .repeating import IdempotencyKey, once
-from .routing import Route, answer
+from .routing import PREFIX, answer, router
 from .schemas import answer_model, body_model, model_for
 
 _FASTAPI: dict[type[declaration.Place], Any] = {
@@ -54,7 +54,7 @@ CHANGES_ACCESS = ("add_token", "revoke_token", "end_session", "end_sessions")
 
 def routes_of(declarations: type) -> APIRouter:
     """Return the routes of the operations that a class declares."""
-    found = APIRouter(route_class=Route)
+    found = router(PREFIX)
     for operation in operations_of(declarations):
         _add(found, operation)
     return found

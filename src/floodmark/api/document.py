@@ -1,9 +1,11 @@
 """The OpenAPI document: the routes as FastAPI describes them, with what they have in common."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
 from floodmark.model.problems import KINDS
 
@@ -36,20 +38,20 @@ TAGS: list[dict[str, Any]] = [
 _SCHEMAS = "#/components/schemas/"
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: FastAPI, routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Return the document; it is built once."""
     if app.openapi_schema is None:
-        app.openapi_schema = _build(app)
+        app.openapi_schema = _build(app, routes)
     return app.openapi_schema
 
 
-def _build(app: FastAPI) -> dict[str, Any]:
+def _build(app: FastAPI, routes: Sequence[BaseRoute]) -> dict[str, Any]:
     built = get_openapi(
         title=app.title,
         version=app.version,
         summary=app.summary,
         description=app.description,
-        routes=app.routes,
+        routes=routes,
         tags=TAGS,
     )
     components = built.setdefault("components", {})

@@ -4,12 +4,14 @@ import asyncio
 import re
 import secrets
 import time
+from functools import cached_property
 from urllib.parse import unquote
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .addresses import address_scope, is_own_page, prefix_of, route_path
@@ -173,13 +175,26 @@ def _assume_json(scope: Scope, headers: Headers) -> Scope:
     return {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
 
 
-def decode_params(scope: Scope) -> None:
-    """Decode what `Edge` has left in the parameters of a matched path: %2F and %25."""
-    params = scope.get("path_params")
-    if params:
-        scope["path_params"] = {
-            name: unquote(value) if isinstance(value, str) else value for name, value in params.items()
-        }
+class EdgeRoute(Route):
+    """A route that matches paths as `Edge` leaves them, where %2F and %25 are not decoded yet."""
+
+    @cached_property
+    def _beginning(self) -> str:
+        """The part of its path before the first parameter."""
+        return self.path.partition("{")[0]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the path, and decode the parameters in it."""
+        # Rules out nearly all of a hundred routes for little. Before it there may be the prefix of a proxy.
+        if self._beginning not in scope["path"]:
+            return Match.NONE, {}
+        match, child = super().matches(scope)
+        params = child.get("path_params")
+        if params:
+            child["path_params"] = {
+                name: unquote(value) if isinstance(value, str) else value for name, value in params.items()
+            }
+        return match, child
 
 
 def _too_large(most: int) -> tuple[int, str, str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -11,14 +12,13 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.routing import Match
-from starlette.types import Scope
 
 from floodmark.model.strict_json import NotJson, read_json
 from floodmark.security.masking import mask_answer
 
-from .edge import decode_params
+from .edge import EdgeRoute
 
+PREFIX = "/api/v2"
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -43,9 +43,15 @@ def answer(
     return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
 
 
-def router(prefix: str = "", *, tag: str) -> APIRouter:
-    """Return a router of strict routes."""
-    return APIRouter(prefix=prefix, tags=[tag], route_class=Route)
+def router(prefix: str = "", *, tag: str | None = None) -> APIRouter:
+    """Return a router of strict routes, whose names are their ids in the document.
+
+    Its routes are complete. FastAPI compares the path of a request twice with each route of an included router.
+    """
+    tags: list[str | Enum] = [] if tag is None else [tag]
+    return APIRouter(
+        prefix=prefix, tags=tags, route_class=StrictRoute, generate_unique_id_function=lambda route: route.name
+    )
 
 
 class StrictRequest(Request):
@@ -58,7 +64,7 @@ class StrictRequest(Request):
         return self._read
 
 
-class Route(APIRoute):
+class StrictRoute(EdgeRoute, APIRoute):
     """Refuses unknown parameters, and accepts %2F as a `/` within a path parameter."""
 
     def get_route_handler(self) -> _Handler:
@@ -71,12 +77,6 @@ class Route(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return handle_strictly
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the path as `Edge` leaves it, where %2F and %25 are not decoded yet."""
-        match, child = super().matches(scope)
-        decode_params(child)
-        return match, child
 
 
 def _query_names(dependant: Dependant) -> set[str]:

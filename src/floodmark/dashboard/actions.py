@@ -18,6 +18,7 @@ from starlette.routing import Route
 from floodmark.api.access import access_of
 from floodmark.api.addresses import is_private
 from floodmark.api.derived import CHANGES_ACCESS
+from floodmark.api.edge import EdgeRoute
 from floodmark.api.problems import HttpError
 from floodmark.api.schemas import model_for
 from floodmark.errors import FloodmarkError, InvalidInput, NotFound
@@ -27,7 +28,7 @@ from floodmark.security.masking import mask_text
 
 from .csrf import FIELD, check_csrf
 from .flash import set_flash
-from .page import PageRoute, answer_page, forget_shared, html
+from .page import answer_page, forget_shared, html
 from .view import View
 
 _OWN = (FIELD, "back", "said", "ask", "sure")
@@ -143,4 +144,4 @@ def show_result(result: Any) -> str:
     return str(result) if isinstance(result, int | str) else ""
 
 
-ROUTE: Route = PageRoute("/act/{operation}", act, methods=["POST"], include_in_schema=False)
+ROUTE: Route = EdgeRoute("/act/{operation}", act, methods=["POST"], include_in_schema=False)

@@ -9,12 +9,11 @@ from urllib.parse import quote
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.routing import Route
 
 from floodmark.api.access import access_of
 from floodmark.api.addresses import is_private, prefix_of, route_path
-from floodmark.api.edge import decode_params
+from floodmark.api.edge import EdgeRoute
 from floodmark.api.live import Kind
 from floodmark.api.problems import HttpError, http_status_of
 from floodmark.errors import FloodmarkError
@@ -60,23 +59,13 @@ def page(path: str, template: str, **options: Any) -> Callable[[Build], Dashboar
     return lambda build: DashboardPage(path=path, template=template, build=build, **options)
 
 
-class PageRoute(Route):
-    """A route that accepts %2F as a `/` within a part of the path, as the API does."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the path as `Edge` leaves it, where %2F and %25 are not decoded yet."""
-        match, child = super().matches(scope)
-        decode_params(child)
-        return match, child
-
-
 def route_of(declared: DashboardPage) -> Route:
     """Return the route of a page."""
 
     async def answer(request: Request) -> Response:
         return await answer_page(request, lambda: _render(declared, request))
 
-    return PageRoute(declared.path, answer, methods=list(declared.methods), include_in_schema=False)
+    return EdgeRoute(declared.path, answer, methods=list(declared.methods), include_in_schema=False)
 
 
 async def answer_page(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:

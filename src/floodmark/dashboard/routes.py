@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from floodmark.api.addresses import route_path
-from floodmark.api.app import PREFIX
+from floodmark.api.routing import PREFIX
 from floodmark.errors import NotFound
 
 from . import actions, signing_in

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from floodmark.api.access import SESSION, access_of, resources_of
 from floodmark.api.addresses import described_address, is_private
+from floodmark.api.edge import EdgeRoute
 from floodmark.api.problems import HttpError, request_id_of
 from floodmark.errors import NotFound
 from floodmark.model.audit import Actor
@@ -16,7 +17,7 @@ from floodmark.operations.stored_tokens import StoredToken
 
 from .actions import back_to, first, read_form
 from .csrf import renew_csrf, set_cookie
-from .page import PageRoute, answer_page, sign_in_form
+from .page import answer_page, sign_in_form
 from .view import NOBODY, View
 
 
@@ -107,7 +108,7 @@ def _actor(request: Request, who: str) -> Actor:
 
 
 ROUTES: tuple[Route, ...] = (
-    PageRoute("/sign-in", show_sign_in, methods=["GET"], include_in_schema=False),
-    PageRoute("/sign-in", sign_in, methods=["POST"], include_in_schema=False),
-    PageRoute("/sign-out", sign_out, methods=["POST"], include_in_schema=False),
+    EdgeRoute("/sign-in", show_sign_in, methods=["GET"], include_in_schema=False),
+    EdgeRoute("/sign-in", sign_in, methods=["POST"], include_in_schema=False),
+    EdgeRoute("/sign-out", sign_out, methods=["POST"], include_in_schema=False),
 )

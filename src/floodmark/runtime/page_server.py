@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from floodmark.api.app import PREFIX
 from floodmark.api.edge import SAFE
 from floodmark.api.live import Live
+from floodmark.api.routing import PREFIX
 from floodmark.api.turnstile import REFRESH
 from floodmark.dashboard.sharing import SHARED_SECONDS
 from floodmark.process.tasks import end_tasks

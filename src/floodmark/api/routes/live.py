@@ -8,10 +8,10 @@ from starlette.responses import Response, StreamingResponse
 from floodmark.api.access import access_of, require
 from floodmark.api.live import KINDS, Kind, Live
 from floodmark.api.problems import HttpError
-from floodmark.api.routing import router
+from floodmark.api.routing import PREFIX, router
 from floodmark.model.audit import Actor
 
-live = router("/live", tag="Live")
+live = router(f"{PREFIX}/live", tag="Live")
 
 _TYPE = "text/event-stream"
 _EXAMPLE = 'event: item\nid: 4812\ndata: {"event_id": "telegram:1/77/1", "position": 4812, "kind": "item.new"}\n\n'

@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from floodmark.api.access import access_of, resources_of
 from floodmark.api.problems import HttpError
-from floodmark.api.routing import answer, router
+from floodmark.api.routing import PREFIX, answer, router
 from floodmark.coordination.service import Service, run_services
 from floodmark.inbound.intake import build_intake
 from floodmark.inbound.refusals import FLUSH_EVERY
 from floodmark.inbound.webhooks import Webhook, WebhookRefused, Webhooks, path_in, path_of, read_body
 
-webhooks = router("/triggers", tag="Triggers")
+webhooks = router(f"{PREFIX}/triggers", tag="Triggers")
 
 Timestamp = Annotated[
     str | None,

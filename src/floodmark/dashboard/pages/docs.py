@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from floodmark.api.addresses import base_url
-from floodmark.api.app import PREFIX
+from floodmark.api.routing import PREFIX
 from floodmark.dashboard.page import page
 from floodmark.dashboard.reference import Reference, build_reference, curl_line, find_text, matching, prose
 from floodmark.dashboard.rendering import render
