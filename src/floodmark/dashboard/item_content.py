@@ -81,6 +81,13 @@ def title_of(item: StoredItem) -> str:
     return item.key[:300]
 
 
+def describe_untitled(stream: str, key: str) -> str:
+    """Return what stands in a list for an item that has neither a title nor a text."""
+    chat = chat_of(stream)
+    number = None if chat is None else message_id_of(chat, key)
+    return f"Post {number} without text" if number is not None else key
+
+
 def text_of(data: Any) -> str:
     """Return the main text of an item, to be compared with other revisions; without one, all its fields."""
     if isinstance(data, Mapping):

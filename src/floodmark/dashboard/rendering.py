@@ -1,5 +1,6 @@
 """Templates and their filters. Every value is escaped unless it is `Markup`."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -20,12 +21,15 @@ from .activity import activity_charts, item_calendar
 from .assets import asset_name
 from .csrf import CSRF_PLACE
 from .freshness_cells import NAMES, draw_map
+from .item_content import describe_untitled
 from .navigation import NAVIGATION, has_page
 from .regions import has_region
 from .view import zone_named
 
 _LONGEST_TEXT = 20_000
 _SIZES = ("B", "KB", "MB", "GB", "TB")
+_LONG_WORD, _SPACES, _JOINT = 24, re.compile(r"(\s+)"), re.compile(r"(?<=[:/.])(?=\w)")
+_UNIT = re.compile(r"(?<=\d) (?=(?:s|min|h|d)\b)")
 
 
 @cache
@@ -46,6 +50,7 @@ def environment() -> Environment:
         "level_names": NAMES,
         "has_region": has_region,
     }
+    made.globals["describe_untitled"] = describe_untitled
     made.globals |= {"asset": asset_name, "charts": charts, "version": __version__, "csrf_place": CSRF_PLACE}
     made.globals |= {"navigation": NAVIGATION, "has_page": has_page, "words_of": words_of, "zone_named": zone_named}
     made.filters |= {
@@ -57,6 +62,8 @@ def environment() -> Environment:
         "size": format_size,
         "json": format_json,
         "cut": cut,
+        "breakable": mark_breaks,
+        "joined": join_units,
         "plain": format_plain,
         "pair": lambda value: (value, value),
         "segment": lambda text: quote(str(text), safe=""),
@@ -148,6 +155,17 @@ def cut(text: Any, most: int = 200) -> str:
     """Return the beginning of a text, with an ellipsis if it is longer."""
     shown = str(text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def mark_breaks(text: str) -> Markup:
+    """Return a text whose long words, such as `telegram:reader:messages.getHistory`, may be broken at their joints."""
+    pieces = (_JOINT.split(piece) if len(piece) >= _LONG_WORD else [piece] for piece in _SPACES.split(text))
+    return Markup("").join(Markup("<wbr>").join(piece) for piece in pieces)
+
+
+def join_units(text: str) -> str:
+    """Return a text whose numbers stay on one line with their units."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def web_link(url: Any, text: str | None = None) -> Markup:
