@@ -47,10 +47,14 @@ WITH moved AS (
     -- LATERAL forces one look-up per key: otherwise the planner reads the whole stream.
     SELECT i.*, n.occurred_at AS new_occurred_at, n.data AS new_data, n.content_hash AS new_content_hash,
            n.deleted AS new_deleted
-      FROM incoming n CROSS JOIN LATERAL (
+      FROM unnest($5::text[], $6::timestamptz[], $7::bytea[], $8::text[], $9::bool[])
+             AS n(key, occurred_at, data, content_hash, deleted)
+     CROSS JOIN LATERAL (
           SELECT * FROM items i WHERE i.stream = $1 AND i.key = n.key AND i.content_hash <> n.content_hash LIMIT 1
       ) i
-     WHERE n.key NOT IN (SELECT key FROM new)
+     -- Usually all are new, and nothing more is looked at.
+     WHERE (SELECT count(*) FROM new) < cardinality($5) AND EXISTS (SELECT 1 FROM moved)
+       AND n.key NOT IN (SELECT key FROM new)
 ), archived AS (
     INSERT INTO item_revisions (stream, key, revision, occurred_at, collected_at, data, content_hash, deleted,
                                 execution_id, fence)
@@ -76,10 +80,13 @@ WITH moved AS (
            CASE WHEN (SELECT last_checked_at FROM moved) IS NULL
                 THEN CASE WHEN k.occurred_at >= $16::timestamptz THEN NULL ELSE 'first_run' END
                 WHEN k.occurred_at < (SELECT last_checked_at FROM moved) THEN 'last_run' END
-      FROM (SELECT key, 1 AS revision, occurred_at, row_number() OVER () AS place FROM new
-             UNION ALL SELECT key, revision, occurred_at, 0 FROM changed) k
-     -- New items come in the order of the batch; changed ones have to be put between them.
-     ORDER BY CASE WHEN EXISTS (SELECT 1 FROM changed) THEN array_position($5, k.key) ELSE k.place END
+      -- New items come in the order of the batch; changed ones have to be put between them.
+      FROM (SELECT key, 1 AS revision, occurred_at FROM new WHERE NOT EXISTS (SELECT 1 FROM changed)
+             UNION ALL
+            (SELECT b.key, b.revision, b.occurred_at
+               FROM (SELECT key, 1 AS revision, occurred_at FROM new
+                      UNION ALL SELECT key, revision, occurred_at FROM changed) b
+              WHERE EXISTS (SELECT 1 FROM changed) ORDER BY array_position($5, b.key))) k
 )
 SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM new), (SELECT count(*) FROM changed)
 """.replace("{its_key}", f"{match_key('i.stream', 's.stream')} AND {match_key('i.key', 's.key')}")
