@@ -16,8 +16,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
 import msgspec
 from msgspec import Struct
 from rich.console import Console

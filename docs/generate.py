@@ -16,9 +16,11 @@ def files() -> dict[str, str]:
     """Return the text of each file by its path in the repository."""
     fundamentals = runpy.run_path(str(ROOT / "docs/tutorial/fundamentals.py"))
     python = runpy.run_path(str(ROOT / "docs/reference/python.py"))
+    targets = runpy.run_path(str(ROOT / "docs/explanation/targets.py"))
     architecture = runpy.run_path(str(ROOT / "docs/images/architecture.py"))
     return {
         "env.example": settings.example(),
+        "docs/explanation/targets.md": targets["page"](),
         "docs/reference/cli.md": reference.page(),
         "src/floodmark/cli/root_help.json": reference.root_help(),
         "docs/reference/export-columns.md": columns_reference.page(),
