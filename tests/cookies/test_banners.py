@@ -172,9 +172,16 @@ Save my choices</button></div>"""
 LATE_REJECT = """<div {fixed} class=cookie-bar>Nous utilisons des cookies <button>Tout accepter</button>
 <button onclick="setTimeout(() => {{ document.getElementById('more').hidden = false }}, 400)">Paramétrer</button></div>
 <dialog id=more open hidden>Vos choix<div class=btn onclick="document.title = 'refused'">Tout refuser</div></dialog>"""
+# The button works a second after it is shown.
+LATE_SETTINGS = """<div {fixed}>We use cookies. <button>Accept all</button><button id=open>Cookie settings</button>
+</div><div id=more role=dialog hidden style="position:fixed;top:0;background:white">Choose which cookies we may set
+<button onclick="document.title = 'refused'">Reject all</button></div><script>
+const show = () => {{ document.getElementById("more").hidden = false }};
+setTimeout(() => {{ document.getElementById("open").onclick = show }}, 1000)</script>"""
 SECOND_LAYERS = [
     (SWITCHES, ("Cookie settings", "Save my choices"), "false,false"),
     (LATE_REJECT, ("Paramétrer", "Tout refuser"), "refused"),
+    (LATE_SETTINGS, ("Cookie settings", "Cookie settings", "Reject all"), "refused"),
 ]
 
 

@@ -98,4 +98,6 @@ async def test_real_managers_are_accepted_and_rejected(context: BrowserContext, 
     banner = await choose(context, case, "accept")
     assert (banner.name, banner.layer) == (case.maker, 1)
     banner = await choose(context, case, "reject")
-    assert (banner.name, banner.layer, len(banner.steps)) == (case.maker, case.layer, case.layer)
+    # A button is pressed once more if it did not work yet.
+    steps = [*dict.fromkeys(banner.steps)]
+    assert (banner.name, banner.layer, len(steps)) == (case.maker, case.layer, case.layer)

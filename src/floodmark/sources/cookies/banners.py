@@ -100,9 +100,8 @@ async def answer_banner(page: "Page", seen: BannerView, kind: Kind, token: str =
     role = way[0]
     if role != "settings":
         return await _decide(page, replace(banner, layer=1), seen, role, token)
-    banner = await _press(banner, seen, role)
-    settings = await _wait_for_settings(page, token)
-    way = tuple(role for role in ("reject", "save") if role in settings.buttons)
+    banner, settings = await _open_settings(page, banner, seen, token)
+    way = _ways_out(settings)
     if not way:
         return banner
     return await _decide(page, replace(banner, layer=2), settings, way[0], token)
@@ -125,6 +124,23 @@ async def _decide(page: "Page", banner: Banner, seen: BannerView, role: Role, to
     if again is not seen:
         await _press(banner, again, role)
     return decided
+
+
+async def _open_settings(page: "Page", banner: Banner, seen: BannerView, token: str) -> tuple[Banner, BannerView]:
+    """Press the button that opens the settings, and once more if they stay closed: it may not have worked yet."""
+    banner = await _press(banner, seen, "settings")
+    settings = await _wait_for_settings(page, token)
+    if not _ways_out(settings):
+        again = await find_banner(page, token)
+        if again.name == seen.name and "settings" in again.buttons:
+            banner = await _press(banner, again, "settings")
+            settings = await _wait_for_settings(page, token)
+    return banner, settings
+
+
+def _ways_out(settings: BannerView) -> tuple[Role, ...]:
+    roles: tuple[Role, ...] = ("reject", "save")
+    return tuple(role for role in roles if role in settings.buttons)
 
 
 async def _wait_for_settings(page: "Page", token: str) -> BannerView:
