@@ -254,14 +254,15 @@ async def test_an_idle_worker_ends_when_it_is_stopped(resources: Resources) -> N
 async def test_a_call_that_found_nothing_leaves_its_room_to_the_other_one(resources: Resources) -> None:
     """Two calls lease at once while there is much to do; one had asked for all slots, and the other waited for room."""
     slow = SlowSecondCalls(resources.queue)
-    async with working(replace(resources, queue=slow), nothing, slots=2, batch=2) as worker:
-        await given_queued(resources, 2)
+    # One slot: whichever call asks for it leaves no room to the other.
+    async with working(replace(resources, queue=slow), nothing, slots=1, batch=1) as worker:
+        await given_queued(resources)
         await eventually(slow.is_asked.is_set)
-        await until(resources, done=2)
+        await until(resources, done=1)
         await is_idle(worker)
         slow.may_answer.set()
         await given_queued(resources)
-        await until(resources, done=3)
+        await until(resources, done=2)
 
 
 class SlowSecondCalls:

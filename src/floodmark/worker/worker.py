@@ -171,20 +171,21 @@ class Worker:
         """Lease executions and let them start; returns False after a failure, which is reported."""
         self._asked += room
         try:
-            leases = await self._queue.lease(room, worker=self.name, ttl=self._ttl, wait=wait)
-        except Exception as error:  # noqa: BLE001 - a worker survives every failure of its stores; it is reported
-            self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
-            return False
+            try:
+                leases = await self._queue.lease(room, worker=self.name, ttl=self._ttl, wait=wait)
+            except Exception as error:  # noqa: BLE001 - a worker survives every failure of its stores; it is reported
+                self._events.emit(StepFailed(step="lease", error=f"{type(error).__name__}: {error}"))
+                return False
+            if leases:
+                failpoint("lease.claimed")
+            (self._flow.set if len(leases) == self._batch else self._flow.clear)()
+            if self._affinity is not None:
+                leases = await self._affinity.offer(leases)
+            self._accept(leases)
         finally:
+            # Not before they are accepted, or the other call would take the same room. It may be waiting for it.
             self._asked -= room
-            # The other call may be waiting for the room that this one has asked for.
             self._room.set()
-        if leases:
-            failpoint("lease.claimed")
-        (self._flow.set if len(leases) == self._batch else self._flow.clear)()
-        if self._affinity is not None:
-            leases = await self._affinity.offer(leases)
-        self._accept(leases)
         # Start these executions before asking for more.
         await asyncio.sleep(0)
         return True
