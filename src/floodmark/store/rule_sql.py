@@ -77,8 +77,8 @@ class Lookups(Struct, frozen=True):
     """How a database looks up the rows of a rule, in a form that leaves its planner no other way.
 
     PostgreSQL plans a hot statement when tables may be empty, or when their statistics say so. All of an index then
-    costs no more than one entry, so conditions are written such that they fit a single index. SQLite is told which
-    index to use.
+    costs no more than one entry, so conditions are written such that they fit a single index. For SQLite they
+    name the index to use.
     """
 
     is_postgres: bool
